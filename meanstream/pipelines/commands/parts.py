@@ -69,7 +69,7 @@ PARTS = {
         "Inspect, rename, merge and split stores, and erase an agent from one.",
     ),
     "demo": _Part(
-        "demo.agents",
+        "demo.command",
         "Replay the flights of New York in 2013, with a private mean delay for each aircraft.",
     ),
 }

@@ -9,7 +9,7 @@ from meanstream.pipelines.commands.demo.flights import Truth
 from meanstream.pipelines.commands.demo.score import MIN_COUNT
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.demo.agents import Answers
+    from meanstream.pipelines.commands.demo.score import Answers
 
 ROWS = 5
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.estimators.registry import estimator_class, estimator_taken_for
+from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
+from meanstream.operators.simulation.rounds import RoundsConfig, simulate_round, simulate_rounds
+
 if TYPE_CHECKING:
     from meanstream.operators.rounds.protocol import Estimator
-    from meanstream.operators.simulation.rounds import RoundsConfig
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 SIZES = "uniform:1,199"
@@ -29,9 +32,6 @@ def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: in
     """Name the channels of the design, and of one simulated round; of one mean only."""
     if not settings.one_mean:
         return []
-    from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
-    from meanstream.operators.simulation.rounds import simulate_round
-
     answer = simulate_round(_config(settings, users, None), estimator)
     half = simulated_half_bounds(settings)
     found = []
@@ -78,15 +78,11 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
         return f"declared: the standard deviation of users' own means is at most {settings.between_users:g}{tails}"
     if "assumption" in described:
         return str(described["assumption"])
-    from meanstream.operators.estimators.registry import estimator_class
-
     traits = estimator_class(settings.estimator)
     return f"as in its paper: {traits.assumes}" if traits.of_a_paper else str(traits.assumes)
 
 
 def _config(settings: RoundsSettings, users: int, law: str | None, **changes: Any) -> RoundsConfig:
-    from meanstream.operators.simulation.rounds import RoundsConfig
-
     plain: dict[str, Any] = {
         "estimator": settings.estimator,
         "users": users,
@@ -101,9 +97,6 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
 
 
 def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
-    from meanstream.operators.estimators.registry import estimator_taken_for
-    from meanstream.operators.simulation.rounds import simulate_rounds
-
     half = simulated_half_bounds(settings)
     name, _, number = (law or "").partition(":")
     place = {"data": PLACES[name]} if name in PLACES else {}

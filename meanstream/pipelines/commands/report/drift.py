@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from meanstream.pipelines.commands.report.charts import drift_chart
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
     ReportPart,
@@ -25,8 +26,6 @@ def is_drift_result(found: dict[str, Any]) -> bool:
 
 def report_of_drift(path: Path, result: dict[str, Any]) -> ReportPage:
     """Draw a result, and say how it was made."""
-    from meanstream.pipelines.commands.report.charts import drift_chart
-
     config, measured = result["config"], {title: result[part] for part, title in PARTS.items() if result[part]}
     table = [
         (f"{title}, {age:,} samples later", f"{report_part_number(error)}, {report_part_number(share)} covered")

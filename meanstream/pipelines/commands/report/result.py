@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.pipelines.commands.report.audit import is_audit_result, report_of_audit
+from meanstream.pipelines.commands.report.charts import errors_chart, simulation_chart, stages_chart, windows_chart
 from meanstream.pipelines.commands.report.drift import is_drift_result, report_of_drift
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
@@ -18,6 +21,7 @@ from meanstream.pipelines.commands.report.parts import (
     report_parts_as_html,
 )
 from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.page.figures import page_figures_of_window
 
 KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
 MOST_BYTES = 1 << 28
@@ -60,10 +64,6 @@ def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
 
 def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
     """Say what the windows answered: a picture, and figures."""
-    from statistics import median
-
-    from meanstream.pipelines.commands.report.charts import stages_chart, windows_chart
-
     users = [row["users"] for row in rows]
     table = [
         ("windows", report_part_number(len(rows))),
@@ -85,8 +85,6 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
 
 
 def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
-    from meanstream.pipelines.page.figures import page_figures_of_window
-
     made = [report_made(), ("source", path.name)]
     rows = [page_figures_of_window(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
     newest = events[-1]
@@ -106,8 +104,6 @@ def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
 
 
 def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
-    from meanstream.pipelines.commands.report.charts import errors_chart, simulation_chart
-
     config = result["config"]
     agents = "checkpoints" in result
     figures = [(name, report_part_number(value)) for name, value in result.items() if _figure(value)]
@@ -164,8 +160,6 @@ def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
 
 
 def _protects_samples(estimator: Any) -> bool:
-    from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
-
     return estimator in ESTIMATORS and estimator_class(estimator).privacy_unit == "sample"
 
 

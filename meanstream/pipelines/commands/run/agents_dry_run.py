@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.collaboration.shares.asked import asked_in_words
 from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
+from meanstream.streaming.agents.budget import agents_budgets
+from meanstream.streaming.store.deployment import check_deployment
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -30,8 +34,6 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     )
     facts["memory"] = settings.memory
     if settings.histogram_share:
-        from meanstream.operators.collaboration.shares.asked import asked_in_words
-
         asked = asked_in_words(options.asked_quantiles, settings.exceeds)
         facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
     dry_run_facts(facts, dry_run_told, as_json=options.json)
@@ -57,11 +59,6 @@ def dry_run_name(fact: dict[str, Any]) -> str:
 
 def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
-    from dataclasses import asdict
-
-    from meanstream.streaming.agents.budget import agents_budgets
-    from meanstream.streaming.store.deployment import check_deployment
-
     place = {"place": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):

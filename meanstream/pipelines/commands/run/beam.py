@@ -27,6 +27,7 @@ from meanstream.pipelines.commands.run.checks import check_apart, check_store_pl
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.errors import Refusals, refusing_options
 from meanstream.pipelines.options.hosts import ENGINE_ONLY
+from meanstream.pipelines.template.command import template_command_on_dataflow
 from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
         Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
     """
     if runner == "DataflowRunner":
-        from meanstream.pipelines.template.command import template_command_on_dataflow
-
         template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
     _refuse_at_once(command, options, runner)

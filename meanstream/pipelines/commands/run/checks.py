@@ -9,10 +9,28 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.durations import parse_duration
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.page import check_page_options
 from meanstream.pipelines.commands.run.private import check_private_figures
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
+from meanstream.pipelines.options.refresh import NEVER, is_endless_source
+from meanstream.pipelines.page.answers import check_answers
+from meanstream.streaming.kafka.location import is_kafka_location
+from meanstream.streaming.metrics.background import parse_server_address
+from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.own_paths import (
+    own_files_named,
+    own_files_of_store,
+    require_own_path_beside_no_store,
+    require_own_paths_apart,
+)
+from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
+from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.store.store import StoreError
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -33,8 +51,6 @@ def check_agents(options: AgentSideOptions) -> AgentsSettings:
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.durations import parse_duration
-
     with refusing_options():
         settings = options.settings()
         engine_options = options.engine_options()
@@ -52,16 +68,12 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
 
 def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> None:
     """Refuse a way to collaborate that is none, or that knows of no covariates."""
-    from meanstream.operators.collaboration.registry import make_collaboration
-
     design = None if options.covariates is None else options.covariates.design
     make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design)
 
 
 def check_places(options: StreamOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are asked."""
-    from meanstream.streaming.open_source import open_source
-
     others: dict[str, str] = {}
     with refusing_options():
         if getattr(options, "reports_only", None) is not None:
@@ -72,9 +84,6 @@ def check_places(options: StreamOptions) -> None:
 
 def _check_stages(stages: str) -> dict[str, str]:
     """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
-    from meanstream.streaming.kafka.location import is_kafka_location
-    from meanstream.streaming.open_sink import sink_place_of
-
     if is_kafka_location(stages):
         from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
@@ -91,8 +100,6 @@ def check_rounds(options: RoundsOptions) -> RoundsSettings:
 
 def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
     """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.durations import parse_duration
-
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
@@ -110,15 +117,11 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
 
 def _check_answers(options: AgentSideOptions) -> None:
     """Refuse an address of answers that is none, and tokens that are none or for nothing."""
-    from meanstream.operators.validation import require
-
     address, tokens = getattr(options, "answers", None), getattr(options, "answer_tokens", None)
     remote = getattr(options, "answers_remote", False)
     require(address is not None or not remote, "answers_remote", "come with --answers", remote)
     require(address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens))
     if address is not None:
-        from meanstream.pipelines.page.answers import check_answers
-
         check_answers(address, tokens, remote=remote)
 
 
@@ -130,8 +133,6 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
     ValueError
         Naming the option, the rule and the value.
     """
-    from meanstream.streaming.metrics.background import parse_server_address
-
     for name in ("metrics", "private_metrics"):
         if (address := getattr(options, name)) is not None:
             parse_server_address(address, name)
@@ -139,9 +140,6 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
-    from meanstream.operators.validation import require
-    from meanstream.pipelines.options.refresh import NEVER, is_endless_source
-
     ends = options.until_end or getattr(options, "offsets", None) is not None
     if not is_endless_source(option_location(options.source), ends=ends) or options.releases is not None:
         return
@@ -154,15 +152,11 @@ def _check_that_something_comes_out(options: AgentSideOptions) -> None:
 
 def _check_places(options: RoundsOptions) -> None:
     """Refuse places that cannot hold what would come."""
-    from meanstream.operators.validation import require
-
     option = "reports" if options.reports_only is None else "reports_only"
     reports = options.sinks.get("reports", "")
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
     if options.reports_only is not None:
-        from meanstream.streaming.kafka.location import is_kafka_location
-
         stages = str(options.stages)
         if is_kafka_location(stages):
             from meanstream.streaming.rounds.side_topics import check_side_topic
@@ -180,8 +174,6 @@ def check_store_place(store: Path) -> None:
     ValueError
         Naming the rule and the value.
     """
-    from meanstream.operators.validation import require
-
     require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
 
 
@@ -202,9 +194,6 @@ def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None =
     ValueError
         Naming the option, the rule and the value.
     """
-    from meanstream.operators.validation import require
-    from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
-
     taken = dict(others or {})
     for role, location in places.items():
         option = OPTION_OF.get(role, role)
@@ -230,15 +219,6 @@ def check_apart(options: Any, store: Path | None) -> None:
     ValueError
         Naming both options, and the path.
     """
-    from meanstream.streaming.kafka.location import is_kafka_location
-    from meanstream.streaming.open_sink import STDOUT
-    from meanstream.streaming.own_paths import (
-        own_files_named,
-        own_files_of_store,
-        require_own_path_beside_no_store,
-        require_own_paths_apart,
-    )
-
     places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka_location(place)}
     written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
     if (figures := getattr(options, "private_figures", None)) is not None:
@@ -259,8 +239,6 @@ def check_apart(options: Any, store: Path | None) -> None:
 @contextmanager
 def refusing_to_open() -> Iterator[None]:
     """Refuse an option whose store, source or sink cannot be opened."""
-    from meanstream.streaming.store.store import StoreError
-
     try:
         with refusing_options():
             yield
@@ -271,10 +249,6 @@ def refusing_to_open() -> Iterator[None]:
 @contextmanager
 def ending_run() -> Iterator[None]:
     """Turn the end of a store, a source or a sink into one line and exit code 1."""
-    from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
-    from meanstream.streaming.sources.source import SourceLostError
-    from meanstream.streaming.store.store import StoreError
-
     try:
         yield
     except (StoreError, SourceLostError, SinkLostError, DeliveryFailedError) as error:

@@ -1,12 +1,9 @@
-"""`meanstream run`: streams of samples to private means, on the embedded engine."""
+"""`meanstream run`: streams of samples to private means. What runs is imported where a command begins."""
 
 from __future__ import annotations
 
 import typer
 
-from meanstream.pipelines.commands.run.agents import host_agents
-from meanstream.pipelines.commands.run.collaborate import host_collaboration as run_collaborate
-from meanstream.pipelines.commands.run.rounds import host_rounds
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents import AgentsOptions
@@ -41,6 +38,8 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.offsets is not None and options.runner is None:
         raise BadOption("offsets must come with --runner, since the engine continues from its store")
     if options.runner is None:
+        from meanstream.pipelines.commands.run.agents import host_agents
+
         host_agents(options)
         return
     from meanstream.pipelines.commands.run.beam_agents import run_agents_on_beam
@@ -67,6 +66,8 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
     """  # noqa: D301 - click reads the escape
     if options.releases is None:
         raise BadOption("releases must be given")
+    from meanstream.pipelines.commands.run.agents import host_agents
+
     host_agents(options)
 
 
@@ -81,7 +82,9 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
     Example:
       meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
     """  # noqa: D301 - click reads the escape
-    run_collaborate(options)
+    from meanstream.pipelines.commands.run.collaborate import host_collaboration
+
+    host_collaboration(options)
 
 
 @app.command("rounds")
@@ -99,4 +102,6 @@ def run_rounds_command(options: RoundsOptions) -> None:
       meanstream run rounds --from-reports reports.jsonl --stages stages.jsonl --store statistician.db \\
         --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.run.rounds import host_rounds
+
     host_rounds(options)

@@ -18,11 +18,11 @@ from meanstream.pipelines.commands.run.opening import (
 )
 from meanstream.pipelines.commands.run.waiting import wait_for_places
 from meanstream.pipelines.options.base import option_environment
+from meanstream.streaming.crash import CrashHook, no_crash
 
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.watching import Watch
     from meanstream.pipelines.options.stream import StreamOptions
-    from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.loop import EngineLoop
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.engine.stats import EngineStats
@@ -103,8 +103,6 @@ def run_engine(
 
     A test kills the process in `crash`.
     """
-    from meanstream.streaming.crash import no_crash
-
     keep_arrow_from_pandas()
     hook, lateness, refresh = crash or no_crash, options.lateness_in_force(), options.refresh_in_force()
     with opening_stack() as (opened, stop):

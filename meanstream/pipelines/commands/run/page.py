@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.pipelines.commands.run.told_address import telling_address
+from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
+from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
 if TYPE_CHECKING:
     from meanstream.streaming.metrics.telemetry import Telemetry
@@ -36,8 +42,6 @@ def check_page_options(page: str | None, *, remote: bool) -> None:
     ValueError
         Naming the option, the rule and the value.
     """
-    from meanstream.operators.validation import require
-
     require(page is not None or not remote, "page_remote", "come with --page", remote)
     if page is not None:
         from meanstream.pipelines.page.server import check_page_server
@@ -47,8 +51,6 @@ def check_page_options(page: str | None, *, remote: bool) -> None:
 
 def page_run_facts(settings: Any, *, source: str) -> dict[str, Any]:
     """Public: say which run a page shows, of agents or of rounds."""
-    from importlib.metadata import version
-
     names = ("name", "epsilon", "delta", "horizon", "window", "estimator", "user_budget")
     facts = {name: value for name in names if (value := getattr(settings, name, None)) is not None}
     return {**facts, "unit": settings.unit, "source": source, "version": version("meanstream")}
@@ -87,8 +89,6 @@ def showing_page(
         If the page cannot be served there.
     """
     from meanstream.pipelines.page.server import PageServer
-    from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
-    from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
     bounds = (settings.lower, settings.upper)
     one = all(isinstance(bound, int | float) for bound in bounds)  # vectors may have others for each coordinate
@@ -105,10 +105,6 @@ def showing_page(
 
 def stay_on_page() -> None:
     """Keep the page of a demo open until Ctrl-C or SIGTERM."""
-    from threading import Event
-
-    from meanstream.pipelines.commands.run.signals import stopping_on_signals
-
     sys.stderr.write("The page stays open; Ctrl-C ends it.\n")
     sys.stderr.flush()
     sys.stdout.flush()

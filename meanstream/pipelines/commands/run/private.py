@@ -7,6 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.outputs import writing_output
+from meanstream.streaming.events.times import iso_time
+
 if TYPE_CHECKING:
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.rounds.stats import RoundsStats
@@ -21,8 +25,6 @@ def check_private_figures(path: Path | None) -> None:
         Naming the option, the rule and the value.
     """
     if path is not None:
-        from meanstream.operators.validation import require
-
         require(
             path.suffix == ".json" and path.parent.is_dir(), "private_figures", "be a .json file in a folder", str(path)
         )
@@ -39,8 +41,6 @@ def write_private_figures(path: Path | None, figures: dict[str, Any]) -> None:
     """
     if path is None:
         return
-    from meanstream.pipelines.commands.outputs import writing_output
-
     data = json.dumps({"trust": "private", **figures}, indent=2).encode() + b"\n"
     with writing_output("private_figures", path):
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -59,8 +59,6 @@ def private_agents_figures(stats: EngineStats) -> dict[str, Any]:
 
 def private_rounds_figures(stats: RoundsStats) -> dict[str, Any]:
     """Private: say of a run of rounds what tells how many samples users send, and when."""
-    from meanstream.streaming.events.times import iso_time
-
     return {
         "events": stats.events,
         "accepted": stats.accepted,

@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.pipelines.commands.run.beam_rounds import run_rounds_on_beam
 from meanstream.pipelines.commands.run.checks import check_rounds_options, ending_run
 from meanstream.pipelines.commands.run.engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.page import page_telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import Progress
+from meanstream.pipelines.commands.run.rounds_dry_run import dry_run_rounds
 from meanstream.pipelines.commands.run.statistician import dry_run_statistician, run_statistician
 from meanstream.pipelines.commands.run.watching import (
     Watch,
@@ -25,23 +27,23 @@ from meanstream.pipelines.commands.run.watching import (
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.errors import BadOption
 from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.streaming.kafka.location import is_kafka_location
+from meanstream.streaming.rounds.deployment import RoundsDeployment, open_rounds_deployment
+from meanstream.streaming.rounds.engine import RoundsEngine
+from meanstream.streaming.rounds.stage_results import StageResultsFile, StageResultsPlace
+from meanstream.streaming.rounds.stats import RoundsStats, public_stats, rounds_stats
 
 _log = logging.getLogger("meanstream.run")
 
 if TYPE_CHECKING:
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.stats import EngineStats
-    from meanstream.streaming.rounds.deployment import RoundsDeployment
     from meanstream.streaming.rounds.settings import RoundsSettings
-    from meanstream.streaming.rounds.stage_results import StageResultsPlace
-    from meanstream.streaming.rounds.stats import RoundsStats
 
 
 def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were asked for, and say what was done."""
     if options.runner is not None:
-        from meanstream.pipelines.commands.run.beam_rounds import run_rounds_on_beam
-
         run_rounds_on_beam(options, options.runner)
         return
     _check_sides(options)
@@ -49,8 +51,6 @@ def host_rounds(options: RoundsOptions) -> None:
         dry_run_statistician(options, options.from_reports)
         return
     if options.dry_run:
-        from meanstream.pipelines.commands.run.rounds_dry_run import dry_run_rounds
-
         dry_run_rounds(options)
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
@@ -74,8 +74,6 @@ def run_rounds_engine(
 
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
-    from meanstream.streaming.rounds.deployment import open_rounds_deployment
-    from meanstream.streaming.rounds.engine import RoundsEngine
 
     def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
         if not (options.private_metrics or options.private_figures or options.dead_letters):
@@ -106,9 +104,6 @@ def run_rounds_engine(
 
 def _stage_results(stages: str) -> StageResultsPlace:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
-    from meanstream.streaming.kafka.location import is_kafka_location
-    from meanstream.streaming.rounds.stage_results import StageResultsFile
-
     if not is_kafka_location(stages):
         return StageResultsFile(Path(stages))
     from meanstream.streaming.rounds.side_topics import StageResultsTopic, open_side_topic
@@ -138,8 +133,6 @@ class RoundsProgress(Progress):
 
     def __call__(self, stats: EngineStats) -> None:
         """Show the newest public figures."""
-        from meanstream.streaming.rounds.stats import public_stats, rounds_stats
-
         view = public_stats(rounds_stats(stats))
         if view != self._before:
             self._before = view
@@ -160,8 +153,6 @@ def _run_here(options: RoundsOptions) -> dict[str, Any]:
 
 def rounds_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, Any]:
     """Public: say what a run did; `private_rounds_figures` has the rest."""
-    from meanstream.streaming.rounds.stats import public_stats
-
     view = public_stats(stats)
     return {
         "users": view.agents,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
@@ -9,6 +10,8 @@ from meanstream.pipelines.commands.run.checks import check_rounds, refusing_to_o
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.base import OPTION_OF, option_environment
 from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.streaming.rounds.budget import rounds_budgets
+from meanstream.streaming.rounds.deployment import check_rounds_deployment
 
 if TYPE_CHECKING:
     from meanstream.streaming.rounds.settings import RoundsSettings
@@ -27,11 +30,6 @@ def dry_run_rounds(options: RoundsOptions) -> None:
 
 def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
-    from dataclasses import asdict
-
-    from meanstream.streaming.rounds.budget import rounds_budgets
-    from meanstream.streaming.rounds.deployment import check_rounds_deployment
-
     place = {"place": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):

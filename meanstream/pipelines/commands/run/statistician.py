@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.durations import parse_duration
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
@@ -21,12 +22,19 @@ from meanstream.pipelines.commands.run.waiting import wait_for_addresses, waitin
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.streaming.kafka.location import is_kafka_location
+from meanstream.streaming.open_sink import sink_place_of
+from meanstream.streaming.rounds.deployment import named_rounds_deployment
+from meanstream.streaming.rounds.received_reports import ReportsFile
+from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.statistician_stats import statistician_stats
+from meanstream.streaming.store.deployment import kept_deployment_settings
+from meanstream.streaming.store.store import Store
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.rounds import RoundsOptions
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.metrics.metrics import Metrics
-    from meanstream.streaming.rounds.received_reports import ReportsFile
     from meanstream.streaming.rounds.settings import RoundsSettings
     from meanstream.streaming.rounds.side_topics import ReportsTopic
 
@@ -41,10 +49,6 @@ class _Checked:
 
 def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
     """Run the statistician's side alone."""
-    from meanstream.streaming.rounds.deployment import named_rounds_deployment
-    from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician
-    from meanstream.streaming.store.store import Store
-
     made = _check_statistician(options, reports)
     with opening_stack() as (opened, stop):
         with refusing_options():
@@ -73,7 +77,6 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
 
 def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
     """Refuse what a run would refuse; otherwise say what it would read, and which store would go on."""
-    from meanstream.streaming.kafka.location import is_kafka_location
     from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
     made = _check_statistician(options, reports)
@@ -91,12 +94,6 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
 
 def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
     """Give the name of the deployment that a store has begun with, None if there is no store; refuse another one's."""
-    from contextlib import closing
-
-    from meanstream.streaming.rounds.statistician import PUBLIC_SECRET
-    from meanstream.streaming.store.deployment import kept_deployment_settings
-    from meanstream.streaming.store.store import Store
-
     if not path.exists():
         return None
     with closing(Store.read(path)) as store:
@@ -113,9 +110,6 @@ def _told(fact: Any) -> str:
 
 def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
     """Refuse what can be refused without asking a broker."""
-    from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.rounds.statistician import statistician_identity
-
     for name in ("private_metrics", "private_figures"):
         if getattr(options, name) is not None:
             raise BadOption(f"{name} must be of the engine that reads samples: without --from-reports")
@@ -133,8 +127,6 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
 
 def _check_outputs(options: RoundsOptions, reports: str) -> None:
     """Refuse places that cannot be written to."""
-    from meanstream.streaming.open_sink import sink_place_of
-
     with refusing_options():
         check_sinks(options.sinks, others={sink_place_of(reports): "from_reports"}, json=options.json)
 
@@ -157,8 +149,6 @@ class _StatisticianProgress(Progress):
 
     def line(self, stats: EngineStats, rate: float) -> str:  # noqa: ARG002 - reports come in bursts
         """One line: reports, results, estimates, what waits."""
-        from meanstream.streaming.rounds.statistician_stats import statistician_stats
-
         found = statistician_stats(stats)
         return (
             f"{found.reports:,} reports ({found.rejected.total():,} rejected) | {found.stages:,} stage results | "
@@ -171,15 +161,11 @@ class _LoggedStatisticianProgress(LoggedProgress):
 
     def figures(self, stats: EngineStats) -> dict[str, Any]:
         """Give what the summary at the end says, so far."""
-        from meanstream.streaming.rounds.statistician_stats import statistician_stats
-
         return statistician_stats(stats).summary()
 
 
 def _check_reports_place(reports: str) -> None:
     """Refuse a place of reports that is neither a topic's address nor a file that is there."""
-    from meanstream.streaming.kafka.location import is_kafka_location
-
     if is_kafka_location(reports):
         from meanstream.streaming.rounds.side_topics import check_side_topic
 
@@ -190,9 +176,6 @@ def _check_reports_place(reports: str) -> None:
 
 def open_reports(reports: str, *, follow: bool) -> ReportsFile | ReportsTopic:
     """Open what users' sides have written; a topic is followed unless the run shall end where it ends now."""
-    from meanstream.streaming.kafka.location import is_kafka_location
-    from meanstream.streaming.rounds.received_reports import ReportsFile
-
     if not is_kafka_location(reports):
         return ReportsFile(Path(reports))
     from meanstream.streaming.rounds.side_topics import ReportsTopic, open_side_topic

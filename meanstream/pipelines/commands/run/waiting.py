@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from meanstream.operators.durations import parse_duration
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.errors import RunFailed, refusing_options
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream import StreamOptions
@@ -51,8 +53,6 @@ def wait_for_addresses(
     health: EngineHealth | None = None,
 ) -> None:
     """Wait for the topics among some places, each the value of an option; see `wait_for_places`."""
-    from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
     def noted(what: str) -> None:
         if health is not None:

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.pipelines.commands.run.page import page_run_facts, page_telemetry_of_agents, showing_page
 from meanstream.pipelines.commands.run.progress import make_progress
+from meanstream.pipelines.commands.run.told_address import telling_address
+from meanstream.pipelines.page.answers import AnswersServer
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
     from meanstream.pipelines.options.lateness import Lateness
     from meanstream.pipelines.options.refresh import Refresh
-    from meanstream.streaming.engine.health import EngineHealth
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.metrics.metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
@@ -122,10 +125,6 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
-    from meanstream.pipelines.commands.run.told_address import telling_address
-    from meanstream.pipelines.page.answers import AnswersServer
-    from meanstream.streaming.own_paths import ANSWERS_SUFFIX
-
     tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
     server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
     url = f"{server.url}AGENT"
@@ -174,8 +173,6 @@ def watching(
     ValueError
         If the address of the metrics or of the page cannot be listened on.
     """
-    from meanstream.streaming.engine.health import EngineHealth
-
     health, telemetry = EngineHealth(), None
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:

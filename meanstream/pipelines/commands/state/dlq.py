@@ -5,19 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from meanstream.pipelines.commands.outputs import writing_output
-from meanstream.pipelines.commands.state.dlq_replay import ReplayOptions, replay_dead_letters
+from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.shared import INPUT
 
 if TYPE_CHECKING:
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.store.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(AgentsOptions):
+    """The options of the run whose records were not used, and which of them to replay."""
+
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Dead letters to replay; default: those of --dead-letters.", rich_help_panel=INPUT),
+    ] = None
+    reason: Annotated[
+        list[str] | None, typer.Option(help="Reason to select; may be repeated.", rich_help_panel=INPUT)
+    ] = None
+
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -116,7 +132,9 @@ def dlq_replay_again(options: ReplayOptions) -> None:
     Example:
       meanstream dlq replay --config run.yaml --from dead_letters.jsonl --reason late
     """  # noqa: D301 - click reads the escape
-    replay_dead_letters(options)
+    from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
+
+    replay_dead_letters(options, options.from_, options.reason)
 
 
 def _read(place: str, store: Path | None) -> DeadLetters:

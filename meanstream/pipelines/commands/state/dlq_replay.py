@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from meanstream.operators.validation import closest_valid
 from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.engine import Input
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.progress import log_progress_summary
-from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.base import option_location, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
-from meanstream.pipelines.options.shared import INPUT
+from meanstream.streaming.engine.unused_records import COUNTED, FINAL
+from meanstream.streaming.replay.dead_letters import REASONS, DeadLetters, read_dead_letters
+from meanstream.streaming.replay.reopen import reopened_source_name, reopening
+from meanstream.streaming.replay.replay import Replay, prepare_replay
 
 if TYPE_CHECKING:
-    from meanstream.streaming.replay.dead_letters import DeadLetters
-    from meanstream.streaming.replay.replay import Replay
+    from meanstream.pipelines.options.agents import AgentsOptions
     from meanstream.streaming.store.deployment import Deployment
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions(AgentsOptions):
-    """The options of the run whose records were not used, and which of them to replay."""
-
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", help="Dead letters to replay; default: those of --dead-letters.", rich_help_panel=INPUT),
-    ] = None
-    reason: Annotated[
-        list[str] | None, typer.Option(help="Reason to select; may be repeated.", rich_help_panel=INPUT)
-    ] = None
 
 
 _TOLD = {
@@ -47,15 +34,15 @@ _TOLD = {
 }
 
 
-def replay_dead_letters(options: ReplayOptions) -> None:
-    """Run the engine on the records, and say what became of them."""
-    letters = _letters(options)
+def replay_dead_letters(options: AgentsOptions, place: str | None, reasons: list[str] | None) -> None:
+    """Run the engine on the records of dead letters at a place, and say what became of them."""
+    letters = _letters(place or options.dead_letters, reasons)
     if options.dry_run:
         dry_run_agents(options)
         return
     prepared: list[Replay] = []
 
-    def open_input(options: ReplayOptions, deployment: Deployment) -> Input:
+    def open_input(options: AgentsOptions, deployment: Deployment) -> Input:
         prepared.append(_prepare(options, deployment, letters))
         engine_options = replace(options.engine_options(), late="accept")
         return Input(prepared[0].source, engine_options, prepared[0].records, prepared[0].done)
@@ -72,33 +59,25 @@ def replay_dead_letters(options: ReplayOptions) -> None:
         sys.stderr.write(f"{told}; {agents_summary_line(stats)}\n")
 
 
-def _letters(options: ReplayOptions) -> DeadLetters:
+def _letters(place: str | None, reasons: list[str] | None) -> DeadLetters:
     """Read the dead letters that are asked for."""
-    from meanstream.operators.validation import closest_valid
-    from meanstream.streaming.engine.unused_records import COUNTED, FINAL
-    from meanstream.streaming.replay.dead_letters import REASONS, read_dead_letters
-
-    for reason in options.reason or ():
+    for reason in reasons or ():
         if reason == COUNTED:
             raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")
         if reason in FINAL:
             raise BadOption(f"reason must be one that can pass, got {reason!r}: it was decided for good")
         if reason not in REASONS:
             raise BadOption(f"reason must be one of a dead letter's, got {reason!r}{closest_valid(reason, REASONS)}")
-    place = options.from_ or options.dead_letters
     if place is None:
         raise BadOption("from must be given, or dead_letters")
     with refusing_options():
         letters = read_dead_letters(place)
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
-    return letters.of(reasons=options.reason or [reason for reason in REASONS if reason not in FINAL])
+    return letters.of(reasons=reasons or [reason for reason in REASONS if reason not in FINAL])
 
 
-def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
-    from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-    from meanstream.streaming.replay.replay import prepare_replay
-
+def _prepare(options: AgentsOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
     location = option_location(options.source)
     reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)
     return prepare_replay(deployment.store, reopened_source_name(location), reopen, letters, sort=options.sort)
