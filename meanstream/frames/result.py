@@ -63,20 +63,7 @@ class PrivateFrame(ShownTable):
         return self.said[0]
 
     def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
-        """Draw the answers with their intervals: windows in time, groups by size; give the axes.
-
-        Parameters
-        ----------
-        axes : matplotlib axes, optional
-            Where to draw; left out, on a new figure.
-        unit : str, optional
-            Unit of the values, for the label.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib, naming the extra.
-        """
+        """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
         value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
@@ -138,13 +125,7 @@ class PrivateMeans(PrivateFrame):
         return explained_as_text(self._explained())
 
     def report(self, path: str | Path) -> Path:
-        """Write the same as one page of HTML, for whoever approves the publication; give its path.
-
-        Raises
-        ------
-        ValueError
-            If there is a file that is no such page.
-        """
+        """Write the same as one page of HTML, for whoever approves the publication; give its path."""
         from meanstream.frames.explanation import explained_as_page
         from meanstream.pipelines.commands.report.parts import REPORT_MARK
 

@@ -38,11 +38,6 @@ def new_rows(store: Store, digests: Words) -> Ints:
     """Give the places of the rows that a store has not read, in the order of the frame.
 
     Of rows that are equal in all that counts, as many are read as the store has read.
-
-    Raises
-    ------
-    ValueError
-        If a row that the store has read is not among them.
     """
     notes = [columns["digest"] for _, columns in store.chunks(ROWS_READ)]
     read = np.sort(np.concatenate([np.zeros(0, np.uint64), *notes]))

@@ -12,15 +12,6 @@ import pyarrow as pa
 def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
     """Give a table as a frame of the same kind as another; pyarrow where the kind is not known.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The result.
-    frame : data frame
-        What the call was made with.
-    keys : sequence of str
-        Columns that both have: they get the types of the frame (categories, integers), so that the two join.
-
     Examples
     --------
     >>> asked = pa.table({"ward": pa.array(["a", "b"]).dictionary_encode()})

@@ -102,15 +102,7 @@ class _FrameEngine(Engine):
 def releases_by_store(
     path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
 ) -> FrameReleases:
-    """Run an engine on the rows that its store has not read; give all releases that the ledger holds.
-
-    Raises
-    ------
-    ValueError
-        If the frame lacks a row that was read, or the store was made with other settings.
-    StoreError
-        If the store is in use, damaged or of another kind.
-    """
+    """Run an engine on the rows that its store has not read; give all releases that the ledger holds."""
     deployment = _opened(path, settings)
     try:
         store = deployment.store

@@ -125,11 +125,6 @@ def make_collaboration(
         Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
         False if the caller counted the samples.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown or a parameter is out of range.
-
     Examples
     --------
     >>> make_collaboration("pooled_prior", lower=0.0, upper=1.0)

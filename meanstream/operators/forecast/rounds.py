@@ -84,11 +84,6 @@ def forecast_rounds(
 
     Predictions are for samples with the largest variance that the bounds allow.
 
-    Raises
-    ------
-    ValueError
-        If a number is out of range.
-
     Examples
     --------
     >>> found = forecast_rounds(users=10_000, epsilon=1.0, sizes=SizeDistribution.parse("point:1"), between_users=0.0)

@@ -29,11 +29,6 @@ class CsvValues:
         Of the source.
     places : mapping of str to places, optional
         Of no meaning here: a field has its column.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing or twice.
     """
 
     def __init__(

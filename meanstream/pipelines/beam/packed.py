@@ -37,15 +37,7 @@ def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | 
 
 
 def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
-    """Read what `packed` wrote.
-
-    Raises
-    ------
-    DamagedBytesError
-        If the bytes are of another version or kind.
-    CorruptedSnapshotError
-        If they are none of ours; of what is kept, if a byte was changed.
-    """
+    """Read what `packed` wrote."""
     if kind in KEPT:
         columns = decode_snapshot_columns(encoded)
     else:

@@ -65,19 +65,6 @@ class PersonalEstimates:
     ) -> tuple[EventLines, EventLines]:
         """Fit the population once; estimate for the agents who ever had a sample.
 
-        Parameters
-        ----------
-        names : list of str
-            Names of all agents, by number.
-        latest : ReleaseColumns
-            Public: everybody's newest release, with the mean and the noise of all that its agent has released.
-        own : OwnSamples
-            Private: the samples of the agents to answer, summed up.
-        pool : VariancePosterior
-            Public: what is known of the variance of one sample, used where it is not known.
-        time : float
-            Event time up to which samples are included.
-
         Returns
         -------
         EventLines, EventLines

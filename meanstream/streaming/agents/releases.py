@@ -110,13 +110,7 @@ def _counts(told: Ints, histogram: SampleHistogram) -> list[_WrittenCounts]:
 
 
 def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
-    """Public: the releases that a ledger of agents has charged, in their order and in blocks.
-
-    Raises
-    ------
-    LedgerFaultError
-        If the ledger is not what was written.
-    """
+    """Public: the releases that a ledger of agents has charged, in their order and in blocks."""
     for block in ledger.verified():
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]

@@ -59,15 +59,7 @@ class ToldShares:
         return settings.histogram is not None and bool(self._asked.quantiles or settings.exceeds)
 
     def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior | None:
-        """Public: learn the prior from everybody's newest histogram; None where nothing is asked.
-
-        Parameters
-        ----------
-        found : HistogramColumns
-            Of all agents, or of those of the least keys.
-        key : int array (n,)
-            Number of 63 bits of each agent's name, the same on every host.
-        """
+        """Public: learn the prior from everybody's newest histogram; None where nothing is asked."""
         if not self.asked:
             return None
         return SharesPrior.alone(self._asked.law.widths) if self._alone else self._asked.fit(found, key)

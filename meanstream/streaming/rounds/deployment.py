@@ -31,18 +31,7 @@ class RoundsDeployment:
 
 
 def open_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
-    """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    settings : RoundsSettings
-        All but the allowed lateness cannot change over the life of a store. Without a name, the one that the store
-        keeps, or makes.
-    environment : mapping
-        Usually `os.environ`.
-    """
+    """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`."""
     store, secret = open_deployment_store(path, rounds_deployment_identity(settings), environment=environment)
     return RoundsDeployment(
         store, named_rounds_deployment(store, settings), secret, key_derived_from_secret(secret, "sample ids")
@@ -56,18 +45,6 @@ def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSet
 
 def rounds_default_estimator(path: Path | None, window: str, *, alone: bool, side: str = "users") -> str:
     """Name the estimator of a deployment that names none: that of the store that it continues, or today's default.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where the store is, or will be.
-    window : str
-        As in `RoundsSettings`.
-    alone : bool
-        Whether the windows are answered one after the other and upon nothing but their samples: by both sides in one
-        place, of one mean, with nothing declared.
-    side : {"users", "statistician"}
-        Whose store it is.
 
     Returns
     -------

@@ -368,18 +368,6 @@ def settings_round_noise(
 ) -> KeyedNoise:
     """Keyed noise of the reports of a round.
 
-    Parameters
-    ----------
-    secret : bytes
-        Of the deployment.
-    settings : RoundsSettings
-        All of it is part of the key.
-    name : str
-        The round's id.
-    design : mapping, optional
-        What else decides how a report is made of its random bits: the stage, what is public before it, the parameters
-        that the estimator chose (`meanstream.streaming.rounds.window_round.WindowRound.stage_noise`).
-
     Notes
     -----
     **Privacy.** Everything that shapes a report is in the key, and the deployment's name. Otherwise a second run with

@@ -60,15 +60,6 @@ def chain_links(before: bytes, rows: LedgerColumns, names: Sequence[bytes]) -> l
     **Privacy.** Agents are numbered in the order in which they are first seen. In rounds that order is private, and the
     chain's value is not: their names alone are in it.
 
-    Parameters
-    ----------
-    before : bytes
-        The chain's value at the row before the first one, or `START`.
-    rows : LedgerColumns
-        Rows, one after the other.
-    names : sequence of bytes
-        Names of all agents in UTF-8, by number.
-
     Examples
     --------
     >>> rows = LedgerColumns([1, 2], [0, 0], [1, 2], [7, 8], [1, 1], [0.0, 1.0], [b"one", b"two"])

@@ -35,18 +35,7 @@ class Deployment:
 
 
 def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
-    """Open or create a store of agents, and find or make its secret; see `open_deployment_store`.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    settings : AgentsSettings
-        Bounds, privacy parameters, counter and schedule; they cannot change over the life of a store. Without a name,
-        the one that the store keeps, or makes.
-    environment : mapping
-        Usually `os.environ`.
-    """
+    """Open or create a store of agents, and find or make its secret; see `open_deployment_store`."""
     store, secret = open_deployment_store(path, settings_identity(settings), environment=environment)
     named = replace(settings, name=kept_deployment_settings(store)["name"])
     noise = noise_from_secret(secret, named.name)
@@ -54,13 +43,7 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
 
 
 def kept_deployment_settings(store: Store) -> dict[str, Any]:
-    """Give the settings that an opened store began with.
-
-    Raises
-    ------
-    StoreError
-        If it has not begun.
-    """
+    """Give the settings that an opened store began with."""
     settings = store.settings()
     if settings is None:
         raise StoreError(f"store must have begun, got {str(store.path)!r}")
@@ -80,24 +63,7 @@ def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mappi
 def open_deployment_store(
     path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]
 ) -> tuple[Store, bytes]:
-    """Open or create a store, and find or make its secret.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    identity : dict
-        What cannot change over the life of the store, as plain data.
-    environment : mapping
-        Usually `os.environ`: see `meanstream.streaming.store.secret.load_secret`.
-
-    Raises
-    ------
-    StoreError
-        If the store is in use, is no store, or was made with another identity or another secret.
-    ValueError
-        If the secret is missing or weak.
-    """
+    """Open or create a store, and find or make its secret."""
     own = secret_path(path)
     made = [] if own.exists() else [own]
     secret = load_secret(path, environment=environment)
@@ -115,13 +81,6 @@ def check_deployment_store(path: Path, identity: dict[str, Any], *, environment:
     """Refuse what `open_deployment_store` would refuse, without making anything; say whether there is a store.
 
     A store that another process uses is not refused here.
-
-    Raises
-    ------
-    StoreError
-        If the store is no store, damaged, or was made with another identity or another secret.
-    ValueError
-        If the secret is missing or weak.
     """
     exists = path.exists()
     if exists or is_named_secret(environment) or secret_path(path).exists():

@@ -42,13 +42,7 @@ def create_layout(database: Database) -> None:
 
 
 def check_layout(database: Database) -> None:
-    """Refuse a file of another version, or whose tables are not exactly those of this one.
-
-    Raises
-    ------
-    StoreError
-        If the version is not known or the tables are others.
-    """
+    """Refuse a file of another version, or whose tables are not exactly those of this one."""
     version = database.one("PRAGMA user_version")
     if version != VERSION:
         raise StoreError(f"store must have schema version {VERSION}, got {version} in {str(database.path)!r}")

@@ -84,24 +84,12 @@ class LedgerReader:
         return self._head
 
     def check_end(self) -> None:
-        """Compare the last row with what the last commit said it is.
-
-        Raises
-        ------
-        LedgerFaultError
-            If rows are missing or added at the end.
-        """
+        """Compare the last row with what the last commit said it is."""
         found = self._database.rows("SELECT seq, chain FROM ledger ORDER BY seq DESC LIMIT 1")
         self._compare_end(*(found[0] if found else (0, START)))
 
     def verified(self, seq: int = 0) -> Iterator[LedgerBlock]:
-        """Give the rows with a sequence number greater than `seq`, in order and in blocks.
-
-        Raises
-        ------
-        LedgerFaultError
-            At the block of the first row that is not what was charged.
-        """
+        """Give the rows with a sequence number greater than `seq`, in order and in blocks."""
         link = START if seq == 0 else self._database.one("SELECT chain FROM ledger WHERE seq = ?", (seq,))
         query = f"SELECT {_COLUMNS} FROM ledger WHERE seq > ? ORDER BY seq"  # noqa: S608 - of constants
         for rows in self._database.blocks(query, (seq,), size=BLOCK):
@@ -154,13 +142,6 @@ class LedgerReader:
 
 def next_ledger_indexes(agent: Ints, charged: Ints) -> Ints:
     """Give the index that each of some releases must have, one after the other.
-
-    Parameters
-    ----------
-    agent : int array
-        Number of the agent of each release.
-    charged : int array
-        Releases of each agent before these.
 
     Examples
     --------

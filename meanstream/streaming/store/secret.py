@@ -38,20 +38,6 @@ def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = T
     The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
     the store: without it a stream cannot be continued, because repeated noise could not be recognized. Whoever has
     the secret and the releases knows the noise, hence the sums.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    environment : mapping
-        Usually `os.environ`.
-    create : bool
-        Whether the file beside the store may be made.
-
-    Raises
-    ------
-    ValueError
-        If the secret is empty or no random key of 128 bits, or a named or needed file is missing.
     """
     if (text := environment.get(SECRET_VARIABLE)) is not None:
         return require_secret_key(os.fsencode(text), SECRET_VARIABLE)
@@ -65,13 +51,7 @@ def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = T
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a key from a file; a good one that others may read is a warning.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing or cannot be read, or what is in it is no random key of 128 bits.
-    """
+    """Read a key from a file; a good one that others may read is a warning."""
     try:
         with path.open("rb") as file:
             key = file.read(_MOST_BYTES + 1)
@@ -90,18 +70,6 @@ def require_secret_key(key: bytes, where: str) -> bytes:
     """Give the key back if it can be 128 random bits or more.
 
     **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
-
-    Parameters
-    ----------
-    key : bytes
-        From a file or a variable.
-    where : str
-        The file or variable, for the message, which shows nothing of the key.
-
-    Raises
-    ------
-    ValueError
-        Saying what it is instead.
     """
     key = key.strip()
     require_strong_key(key, where)
@@ -128,11 +96,6 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
 
     **Privacy.** The name is part of the key. Otherwise two columns of one source, or two jobs, would meet the same
     draws, and equal releases would tell that their sums are equal.
-
-    Raises
-    ------
-    ValueError
-        If there is no name.
     """
     if name is None:
         raise ValueError("name must be given, since it separates deployments with one secret, got None")
@@ -140,24 +103,12 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
 
 
 def make_secret(path: Path) -> None:
-    """Write a new key of 256 random bits into a new file that its owner can read, whole or not at all.
-
-    Raises
-    ------
-    ValueError
-        If the file is there, or cannot be made.
-    """
+    """Write a new key of 256 random bits into a new file that its owner can read, whole or not at all."""
     write_new_secret_file(path, secrets.token_hex(32).encode() + b"\n", what="secret")
 
 
 def write_new_secret_file(path: Path, content: bytes, *, what: str, mode: int = 0o600) -> None:
-    """Write a file that is not there yet, whole or not at all; by default only its owner can read it.
-
-    Raises
-    ------
-    ValueError
-        If the file is there, or cannot be made; `what` says what it is.
-    """
+    """Write a file that is not there yet, whole or not at all; by default only its owner can read it."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:

@@ -39,15 +39,7 @@ def source_identity_of(store: Store) -> SourceIdentity | None:
 
 
 def saved_lateness(path: Path, option: str) -> float | None:
-    """Give the lateness that a store was begun with, in seconds; None if no engine has begun one there.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    option : str
-        `lateness`, or `allowed_lateness` of rounds.
-    """
+    """Give the lateness that a store was begun with, in seconds; None if no engine has begun one there."""
     if not path.is_file() or not path.stat().st_size:
         return None
     try:
@@ -59,22 +51,7 @@ def saved_lateness(path: Path, option: str) -> float | None:
 
 
 def require_source_identity(store: Store, found: Mapping[str, Any], *, address: str | None = None) -> None:
-    """Refuse another source than the store is filled from, before anything is read; nothing is written.
-
-    Parameters
-    ----------
-    store : Store
-        The store.
-    found : mapping
-        What it would be filled from.
-    address : str, optional
-        The source as it was typed, for the command that adopts it.
-
-    Raises
-    ------
-    StoreError
-        Naming the option, what the store has, and the command that changes it.
-    """
+    """Refuse another source than the store is filled from, before anything is read; nothing is written."""
     saved = source_identity_of(store) or {}
     adopted = saved.pop(_ADOPTED, {})
     if found["source"] in adopted:
@@ -132,21 +109,7 @@ def keep_source_identity_in(store: Store, found: Mapping[str, Any]) -> None:
 
 
 def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Change what a store is filled from, and record it for good; give the record.
-
-    Parameters
-    ----------
-    store : Store
-        Open for writing.
-    changes : mapping
-        Option to its new value. A `source` is one more that the store may be filled from; the cluster of a topic is
-        taken from its first run.
-
-    Raises
-    ------
-    StoreError
-        If no run has begun the store, or nothing changes.
-    """
+    """Change what a store is filled from, and record it for good; give the record."""
     saved = source_identity_of(store)
     if saved is None:
         raise StoreError(f"store must have been filled by a run, got {str(store.path)!r}")
@@ -182,11 +145,6 @@ def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:
     **Privacy.** On the input that it had read from, the copy repeats what was released, to the byte. On another input
     it would release a second value under the same ids. A store that never released anything is no older copy but a new
     one: it would release everything a second time.
-
-    Raises
-    ------
-    StoreError
-        If the store has never released anything.
     """
     if not store.ledger.rows():
         raise StoreError(

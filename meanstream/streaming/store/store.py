@@ -74,20 +74,6 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         """Create a store, or continue one that was made with the same settings and secret.
 
         A new store that is not given the `name` of its deployment makes one; it is kept for good.
-
-        Parameters
-        ----------
-        path : Path
-            The file.
-        settings : mapping
-            Plain values that a stream cannot change half way. A `name` of None is whichever the store has.
-        secret : bytes
-            Secret of the noise; the store keeps a salted fingerprint of it.
-
-        Raises
-        ------
-        StoreError
-            If another process uses the store, it is no store or damaged, or settings or secret differ.
         """
         made, witness = [file for file in _files_of(path) if not file.exists()], Witness.of(path)
         lock = StoreLock.take(path)
@@ -113,13 +99,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     @classmethod
     def amend(cls, path: Path) -> Self:
-        """Open a store that has begun to change its notes: nothing is released, so no secret is needed.
-
-        Raises
-        ------
-        StoreError
-            If there is none, another process uses it, or it is damaged or of another version.
-        """
+        """Open a store that has begun to change its notes: nothing is released, so no secret is needed."""
         cls.read(path).close()
         lock = StoreLock.take(path)
         try:
@@ -137,13 +117,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Look into a store as it is now, also while another process runs on it.
-
-        Raises
-        ------
-        StoreError
-            If there is none, it is damaged, or it is of another version.
-        """
+        """Look into a store as it is now, also while another process runs on it."""
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
         witness = Witness.of(path)
@@ -190,13 +164,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             self._lock.note(self.public_id(), self.commits())
 
     def erase_deleted(self) -> None:
-        """Overwrite in the file what was deleted from it, and empty the write-ahead log.
-
-        Raises
-        ------
-        StoreError
-            If somebody reads the store as it was before.
-        """
+        """Overwrite in the file what was deleted from it, and empty the write-ahead log."""
         if not self._database.fold():
             raise StoreError(
                 f"store must have no reader while deleted pages are overwritten, got one of {str(self.path)!r}: stop "
@@ -224,13 +192,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         return None if identity is None else dict(identity["settings"])
 
     def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
-        """Compare with the settings and the secret that the store began with, if it has begun.
-
-        Raises
-        ------
-        StoreError
-            Naming what differs.
-        """
+        """Compare with the settings and the secret that the store began with, if it has begun."""
         identity = self.state("identity")
         if identity is None:
             return

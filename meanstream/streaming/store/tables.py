@@ -154,13 +154,7 @@ class StoreTables:
         self._database.insert(query, [(kind, number) for number in numbers])
 
     def post(self, topic: str, lines: Sequence[bytes]) -> None:
-        """Put events into the outbox.
-
-        Raises
-        ------
-        ValueError
-            If a line is more than one.
-        """
+        """Put events into the outbox."""
         if not lines:
             return
         together = b"\n".join(lines)

@@ -56,22 +56,7 @@ class ReleaseLedger:
         self._rows = rows
 
     def charge(self, batch: ReleaseBatch, words: Words, payer: Any = None) -> tuple[ReleaseBatch, Bools, bytes | None]:
-        """Charge releases; give what may leave, which were refused, and the row to add.
-
-        Parameters
-        ----------
-        batch : ReleaseBatch
-            Releases, each agent's in their order.
-        words : uint64 array (n, 2)
-            Hash of the agent of each.
-        payer : array (n, ...), optional
-            Who is charged, as `spend` knows them; by default by the hash.
-
-        Raises
-        ------
-        ValueError
-            If a new release is not its agent's next.
-        """
+        """Charge releases; give what may leave, which were refused, and the row to add."""
         releases, payer = batch.releases, words if payer is None else payer
         new = releases.index > self._spend.spent(payer)
         refused = np.zeros(len(releases), np.bool_)

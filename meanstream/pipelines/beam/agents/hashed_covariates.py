@@ -45,11 +45,6 @@ class HashedCovariates:
 def covariates_given(given: AgentCovariates | Mapping[str, Mapping[str, Any]] | None) -> AgentCovariates | None:
     """Read attributes that a pipeline is given: a mapping from each agent to its attributes by name.
 
-    Raises
-    ------
-    ValueError, TypeError
-        In one line, naming the column and the rule.
-
     Examples
     --------
     >>> covariates_given({"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}).design.attributes[1].name

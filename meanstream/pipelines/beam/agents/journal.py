@@ -66,13 +66,7 @@ class StateJournal:
             _, self._size, self._added, self._number, self._digest = _HEAD.unpack(self.mark)
 
     def read(self) -> tuple[bytes, list[bytes]]:
-        """Give the whole, and the changes in their order.
-
-        Raises
-        ------
-        DamagedBytesError
-            If they are not those that were written last.
-        """
+        """Give the whole, and the changes in their order."""
         whole, changes = self._whole.read() or b"", sorted(self._changes.read()) if self.mark else []
         if not whole and not self.mark:
             return b"", []

@@ -73,11 +73,6 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as
         they tell how many samples somebody sends and when. "sample", for agents alone, where that is public.
 
-    Raises
-    ------
-    ValueError
-        Here for options; where it is applied, for a runner that cannot read Pub/Sub, or without `--streaming`.
-
     Examples
     --------
     >>> ReadPubSub("samples", ColumnMapping())

@@ -33,28 +33,7 @@ def run_rounds_file(
     arguments: Sequence[str] = (),
     shards: int = SHARDS,
 ) -> dict[str, int]:
-    """Read a file or a topic, run its rounds, write one line per window; return the pipeline's counters.
-
-    Parameters
-    ----------
-    settings : RoundsSettings
-        What the parties agreed on.
-    source : SourcePlace
-        A file or a topic that the workers can read.
-    sink : Path or str
-        A file that the workers can write, which is replaced; or `kafka://...`, which each window is added to, see
-        `meanstream.pipelines.beam.kafka.sink.WriteKafka`.
-    secret : SecretPlace
-        Where workers find the secret.
-    engine_options : EngineOptions
-        Batches and plausible times.
-    runner : str
-        One of `meanstream.pipelines.beam.runners.RUNNERS`.
-    arguments : sequence of str
-        Options of the runner, from `meanstream.pipelines.beam.runners.runner_arguments`.
-    shards : int
-        As for `SummarizeUsers`.
-    """
+    """Read a file or a topic, run its rounds, write one line per window; return the pipeline's counters."""
 
     def build(pipeline: beam.Pipeline) -> None:
         write_rounds_file(pipeline | AnswerRoundsSource(settings, source, engine_options, secret, shards=shards), sink)

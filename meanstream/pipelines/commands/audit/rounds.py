@@ -23,13 +23,7 @@ MOST_BEFORE = 16
 def audit_rounds_rows(
     names: Sequence[str], *, epsilon: float, users: int, seed: int | None = None
 ) -> tuple[Iterator[AuditRow], list[str]]:
-    """Design the rounds that are asked for; give what their reports prove.
-
-    Raises
-    ------
-    BadOption
-        If a name is no estimator of local privacy, or one cannot be designed for these.
-    """
+    """Design the rounds that are asked for; give what their reports prove."""
     from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
 
     everything = not names or "all" in names

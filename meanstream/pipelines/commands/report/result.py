@@ -32,13 +32,7 @@ _NOT_OF_OURS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueEr
 
 
 def report_of_result(path: Path) -> ReportPage:
-    """Read a result file and report what it says.
-
-    Raises
-    ------
-    BadOption
-        If it is not one of `KINDS`.
-    """
+    """Read a result file and report what it says."""
     try:
         found = _page_of(path, _objects(path))
         _ = None if found is None else report_parts_as_html(found)  # texts that are none show here

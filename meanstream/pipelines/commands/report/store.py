@@ -64,11 +64,6 @@ def report_of_store(path: Path) -> ReportPage:
 
     **Privacy.** It reads the ledger's outputs, all of which are public, and no agent's own state: the report may leave
     the trust domain.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, nothing has begun on it, or its ledger is not what was written.
     """
     ledger = audit_ledger(path)
     return report_of_rounds(path, ledger) if has_rounds_budget(path) else _of_agents(path, ledger)

@@ -126,13 +126,7 @@ def _check_answers(options: AgentSideOptions) -> None:
 
 
 def check_metrics_addresses(options: WatchedOptions) -> None:
-    """Refuse addresses of metrics that are none.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Refuse addresses of metrics that are none."""
     for name in ("metrics", "private_metrics"):
         if (address := getattr(options, name)) is not None:
             parse_server_address(address, name)
@@ -167,33 +161,12 @@ def _check_places(options: RoundsOptions) -> None:
 
 
 def check_store_place(store: Path) -> None:
-    """Refuse a store that could not be made.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule and the value.
-    """
+    """Refuse a store that could not be made."""
     require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
 
 
 def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False) -> None:
-    """Refuse sinks that could not be opened, before any of them is made.
-
-    Parameters
-    ----------
-    places : mapping
-        Role of each sink, and its place.
-    others : mapping
-        Places that are taken, and the option that names each.
-    json : bool
-        Whether standard output is taken by the result.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Refuse sinks that could not be opened, before any of them is made."""
     taken = dict(others or {})
     for role, location in places.items():
         option = OPTION_OF.get(role, role)
@@ -205,20 +178,7 @@ def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None =
 
 
 def check_apart(options: Any, store: Path | None) -> None:
-    """Refuse an output that is an input, a file of a store or another output, by whatever name.
-
-    Parameters
-    ----------
-    options : dataclass
-        Options of a run, with its `sinks`: every other option that names a file is an input.
-    store : Path or None
-        Its store, which owns files beside it.
-
-    Raises
-    ------
-    ValueError
-        Naming both options, and the path.
-    """
+    """Refuse an output that is an input, a file of a store or another output, by whatever name."""
     places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka_location(place)}
     written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
     if (figures := getattr(options, "private_figures", None)) is not None:

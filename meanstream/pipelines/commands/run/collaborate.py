@@ -81,13 +81,7 @@ def host_collaboration(options: CollaborateOptions) -> None:
 
 
 def _check_collaboration(options: CollaborateOptions) -> Collaboration:
-    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings.
-
-    Raises
-    ------
-    BadOption
-        Naming the option, the rule and the value.
-    """
+    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings."""
     if options.releases is None:
         raise BadOption("releases must be given")
     if options.store is None:
@@ -203,13 +197,7 @@ class _LoggedCollaborationProgress(LoggedProgress):
 
 
 def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
-    """Open a topic or a file of everybody's releases, of which only possible ones count.
-
-    Raises
-    ------
-    ValueError
-        If it does not exist, or the brokers cannot be reached.
-    """
+    """Open a topic or a file of everybody's releases, of which only possible ones count."""
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
     from meanstream.streaming.kafka.latest import ReleasesTopic

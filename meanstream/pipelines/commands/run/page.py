@@ -35,13 +35,7 @@ def page_telemetry_of_rounds(**options: Any) -> Telemetry:
 
 
 def check_page_options(page: str | None, *, remote: bool) -> None:
-    """Refuse a page that could not be shown.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Refuse a page that could not be shown."""
     require(page is not None or not remote, "page_remote", "come with --page", remote)
     if page is not None:
         from meanstream.pipelines.page.server import check_page_server
@@ -66,28 +60,7 @@ def showing_page(
     store: Path | None = None,
     only_read: bool = False,
 ) -> Iterator[Callable[[], None]]:
-    """Serve a page as long as the context is open; its address is told by `telling_address`.
-
-    Parameters
-    ----------
-    address : str
-        `HOST:PORT`.
-    telemetry : Telemetry
-        What is shown.
-    settings : AgentsSettings or RoundsSettings
-        For the declared bounds, and when budgets end.
-    remote : bool
-        Whether other machines may connect.
-    store : Path, optional
-        The store of the run.
-    only_read : bool
-        Whether the run only reads it, beside its engine: then budgets are that one's to show.
-
-    Raises
-    ------
-    ValueError
-        If the page cannot be served there.
-    """
+    """Serve a page as long as the context is open; its address is told by `telling_address`."""
     from meanstream.pipelines.page.server import PageServer
 
     bounds = (settings.lower, settings.upper)

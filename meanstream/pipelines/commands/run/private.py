@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_private_figures(path: Path | None) -> None:
-    """Refuse a file that is there, or could not be made.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Refuse a file that is there, or could not be made."""
     if path is not None:
         require(
             path.suffix == ".json" and path.parent.is_dir(), "private_figures", "be a .json file in a folder", str(path)
@@ -32,13 +26,7 @@ def check_private_figures(path: Path | None) -> None:
 
 
 def write_private_figures(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write a new file for the operator alone; nothing, where none was asked for.
-
-    Raises
-    ------
-    RunFailed
-        If it is there, or cannot be written; then there is none.
-    """
+    """Write a new file for the operator alone; nothing, where none was asked for."""
     if path is None:
         return
     data = json.dumps({"trust": "private", **figures}, indent=2).encode() + b"\n"

@@ -16,24 +16,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_places(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
-    """Wait until the brokers of the source and of every sink answer.
-
-    Parameters
-    ----------
-    options : StreamOptions
-        The places, and how long is waited.
-    stop : callable
-        Whether the run shall stop.
-    health : EngineHealth, optional
-        Is told what is waited for.
-
-    Raises
-    ------
-    BadOption
-        If a login, TLS or a property is refused, or nobody answers in time.
-    RunFailed
-        If the run shall stop.
-    """
+    """Wait until the brokers of the source and of every sink answer."""
     places = [("source", option_location(options.source)), *waiting_places(options.sinks)]
     if getattr(options, "reports_only", None) is not None:
         places.append(("stages", str(getattr(options, "stages", ""))))

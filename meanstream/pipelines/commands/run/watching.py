@@ -147,32 +147,7 @@ def watching(
     progress: Progress | LoggedProgress | None = None,
     only_read: bool = False,
 ) -> Iterator[Watch]:
-    """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open.
-
-    Parameters
-    ----------
-    options : WatchedOptions
-        Who watches.
-    settings : AgentsSettings or RoundsSettings
-        Those of the engine.
-    make_metrics : callable
-        Makes the metrics of this kind of engine; called only where they are asked for.
-    make_private_metrics : callable
-        The same for metrics at an address of the operator's.
-    make_telemetry : callable
-        The same for the page.
-    also : callable, optional
-        Called with the statistics, too: a page that outlives the engine.
-    progress : context manager, optional
-        What shows progress, if it is not that of agents.
-    only_read : bool
-        Whether the store is another run's.
-
-    Raises
-    ------
-    ValueError
-        If the address of the metrics or of the page cannot be listened on.
-    """
+    """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open."""
     health, telemetry = EngineHealth(), None
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:

@@ -101,13 +101,7 @@ class SimulatedRoundsOptions:
         return f"point:{self.samples_per_user}"
 
     def configuration(self) -> RoundsConfig:
-        """Check everything but the estimator's own options.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check everything but the estimator's own options."""
         from meanstream.operators.simulation.rounds import RoundsConfig
         from meanstream.operators.validation import require
 

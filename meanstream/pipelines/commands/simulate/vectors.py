@@ -33,19 +33,7 @@ def simulates_vectors(options: SimulatedRoundsOptions) -> bool:
 
 
 def _configuration(options: SimulatedRoundsOptions, given: dict[str, Any]) -> VectorConfig:
-    """Check everything but the estimator's own options.
-
-    Parameters
-    ----------
-    options : RoundsOptions
-    given : dict
-        The estimator's options that were given.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Check everything but the estimator's own options."""
     from meanstream.operators.estimators.registry import estimator_class
     from meanstream.operators.simulation.vector_rounds import VectorConfig
     from meanstream.operators.validation import require
