@@ -14,13 +14,13 @@
 `AgentsSettings`       bounds, privacy budget and schedule of agents; `RoundsSettings` those of rounds
 =====================  =============================================================================================
 
-`meanstream.pipelines.agents` and `meanstream.pipelines.rounds` say what each transform releases, and to whom. They also
+`meanstream.pipelines.beam.agents.agent_transforms` and `meanstream.pipelines.beam.rounds.round_transforms` say what each transform releases, and to whom. They also
 have the parts, options and results of these.
 """
 
 from __future__ import annotations
 
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     AgentsSettings,
     CollaborateAgents,
     ColumnMapping,
@@ -30,7 +30,7 @@ from meanstream.pipelines.agents import (
     SampleRows,
     SnapshotReleases,
 )
-from meanstream.pipelines.rounds import AnswerReports, ReportRounds, RoundsSettings, RunRounds
+from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportRounds, RoundsSettings, RunRounds
 
 __all__ = [
     "AgentsSettings",

@@ -6,18 +6,18 @@ import inspect
 from typing import Any
 
 import meanstream
-import meanstream.pipelines.agents
-import meanstream.pipelines.rounds
+import meanstream.pipelines.beam.agents.agent_transforms
+import meanstream.pipelines.beam.rounds.round_transforms
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING
 from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
 from meanstream.streaming.events.wire import EVENTS, wire_event_schema
 from meanstream.streaming.metrics import families
-from meanstream.streaming.metrics.collaboration import CollaborationMetrics, PrivateCollaborationMetrics
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds import RoundsMetrics
-from meanstream.streaming.metrics.statistician import StatisticianMetrics
+from meanstream.streaming.metrics.collaboration_metrics import CollaborationMetrics, PrivateCollaborationMetrics
+from meanstream.streaming.metrics.engine_metrics import Metrics
+from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
+from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
 
 SHOWN_BY = {
     "Agents": Metrics,
@@ -124,7 +124,7 @@ def _home(thing: Any) -> str:
 
 def beam() -> str:
     """Write the public names of both pipelines; `meanstream.beam` hands on the transforms among them."""
-    modules = (meanstream.pipelines.agents, meanstream.pipelines.rounds)
+    modules = (meanstream.pipelines.beam.agents.agent_transforms, meanstream.pipelines.beam.rounds.round_transforms)
     found = {name: getattr(module, name) for module in modules for name in sorted(module.__all__)}
     own = [thing for name, thing in found.items() if name not in meanstream.__all__ and hasattr(thing, "__qualname__")]
     return "\n".join(_autodoc(_home(thing), thing) for thing in own if _home(thing).startswith("meanstream"))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.operators.papers.simulation.round_population import draw_population_sizes
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.protocol import Estimator, protocol_stages_of_positions, run_protocol
-from meanstream.operators.rounds.records import Summaries
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_population import draw_population_sizes
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.round_protocol import Estimator, protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 EPSILONS = (0.3, 22 / 35, 1.0, 2.0, 4.0)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from meanstream.operators.collaboration.registry import Collaboration
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
+from meanstream.operators.papers.simulation.broadcast import simulate_broadcast
+from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
-from meanstream.operators.simulation.broadcast import simulate_broadcast
-from meanstream.operators.simulation.config import SimulationConfig
 
 AGENTS, STDDEV, EPSILON, DELTA = 200, 0.5, 1.0, 1e-6
 HALF_WIDTH = STDDEV * 3**0.5

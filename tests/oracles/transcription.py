@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import gamma, gammainc, ndtri, stdtrit
 
+from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.simulation.config import SimulationConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

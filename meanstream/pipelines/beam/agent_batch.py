@@ -14,11 +14,11 @@ from meanstream.pipelines.beam.packed import (
     packed,
     unpacked,
 )
-from meanstream.streaming.events.columns import SampleColumns
+from meanstream.streaming.events.event_columns import SampleColumns
 
 
 class AgentBatch(SampleColumns):
-    """Private: samples as a pipeline's element, with their ids; made by `meanstream.pipelines.agents.agent_batch`."""
+    """Private: samples as a pipeline's element, with their ids; made by `meanstream.pipelines.beam.agents.agent_transforms.agent_batch`."""
 
     __slots__ = ()
 

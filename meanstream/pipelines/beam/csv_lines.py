@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.columns import Rejects, SampleColumns
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.kafka.values import PartitionRecords, block_of_values
-from meanstream.streaming.sources.csv_file import CsvFormat
 from meanstream.streaming.sources.decode import Decoder, RawColumns
+from meanstream.streaming.sources.formats.csv_file import CsvFormat
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.paths import Places
-from meanstream.streaming.sources.records import RecordParser
+from meanstream.streaming.sources.record_paths import Places
+from meanstream.streaming.sources.source_records import RecordParser
 
 
 class CsvValues:

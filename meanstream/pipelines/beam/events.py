@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.sinks.sink import Trust, check_sink_trust
+from meanstream.streaming.sinks.sink_protocol import Trust, check_sink_trust
 
 VERSION = 1
 

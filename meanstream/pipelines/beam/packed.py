@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from meanstream.operators.records import AnyInts, Ints, ReleaseColumns
 from meanstream.pipelines.beam.events import DamagedBytesError
-from meanstream.streaming.store.snapshot import (
+from meanstream.streaming.store.state_snapshot import (
     Columns,
     decode_snapshot_columns,
     encode_snapshot_columns,

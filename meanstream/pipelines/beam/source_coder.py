@@ -7,8 +7,8 @@ import json
 from apache_beam import coders
 from apache_beam.coders import typecoders
 
+from meanstream.pipelines.beam.beam_source import SourcePlace
 from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
-from meanstream.pipelines.beam.source import SourcePlace
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 

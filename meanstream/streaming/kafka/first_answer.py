@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from meanstream.streaming.kafka.client import make_client_admin, wait_for_client_answer
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.topics import GONE_SECONDS, find_topic
+from meanstream.streaming.kafka.kafka_client import make_client_admin, wait_for_client_answer
+from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.kafka_topics import GONE_SECONDS, find_topic
 
 FIRST_TOLD_SECONDS = 2.0
 TOLD_EVERY_SECONDS = 30.0

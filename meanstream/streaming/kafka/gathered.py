@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.kafka.client import Message
+from meanstream.streaming.kafka.kafka_client import Message
 from meanstream.streaming.kafka.values import JoinedValues, PartitionRecords, beside_of, value_sizes
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from meanstream.streaming.kafka.client import KafkaError, Message, make_client_producer
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.kafka_client import KafkaError, Message, make_client_producer
+from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.kafka_writer import POLL_EVERY, RecordsFailed
 from meanstream.streaming.kafka.repeat import Records
-from meanstream.streaming.kafka.writer import POLL_EVERY, RecordsFailed
 
 FLUSH_SECONDS = 1.0
 

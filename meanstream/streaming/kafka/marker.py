@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meanstream.streaming.events.base import Event, PublicEvent
-from meanstream.streaming.kafka.client import KafkaException, TopicPartition, make_client_consumer
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.kafka_client import KafkaException, TopicPartition, make_client_consumer
+from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.retry_policy import Patience
-from meanstream.streaming.sinks.sink import SinkLostError
+from meanstream.streaming.sinks.sink_protocol import SinkLostError
 
 Place = tuple[str, str]
 """Topic, and name of the event type written to it."""

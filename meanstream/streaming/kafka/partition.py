@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.validation import require
-from meanstream.streaming.kafka.client import (
+from meanstream.streaming.kafka.kafka_client import (
     KafkaError,
     KafkaException,
     KafkaLostError,
@@ -21,14 +21,14 @@ from meanstream.streaming.kafka.client import (
     make_client_admin,
     make_client_consumer,
 )
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.topics import require_topic
+from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.kafka_topics import require_topic
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 
 ASK_SECONDS = 10.0
 """So long is waited for what a broker is asked."""
 CHUNK = 500
-"""So many messages are taken at once, as in `meanstream.streaming.kafka.reader`."""
+"""So many messages are taken at once, as in `meanstream.streaming.kafka.kafka_reader`."""
 MORE_SECONDS = 0.05
 """So long more records are waited for at once, and if there are some and no more come, not again."""
 

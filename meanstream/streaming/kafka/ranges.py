@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 
 from meanstream.operators.validation import require
-from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.messages import topic_parser
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, no_sample_columns
+from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.kafka_messages import topic_parser
 from meanstream.streaming.kafka.partition import PartitionReader
-from meanstream.streaming.kafka.schemas.registry import RegistryAwayError
+from meanstream.streaming.kafka.schemas.schema_registry import RegistryAwayError
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from meanstream.streaming.kafka.client import (
+from meanstream.streaming.kafka.kafka_client import (
     KafkaError,
     KafkaException,
     client_event_error,
     describe_client_error,
     is_retriable_by_client,
 )
-from meanstream.streaming.kafka.health import Health
-from meanstream.streaming.sinks.sink import DeliveryFailedError
+from meanstream.streaming.kafka.kafka_health import Health
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError
 
 PIECE_SECONDS = 1.0
 """Longest single wait: so often it is looked whether the run shall stop."""

@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.columns import (
+from meanstream.streaming.events.event_columns import (
     Batch,
     Position,
     Rejects,
@@ -18,7 +18,7 @@ from meanstream.streaming.events.columns import (
     column_position,
     no_sample_columns,
 )
-from meanstream.streaming.kafka.client import (
+from meanstream.streaming.kafka.kafka_client import (
     KafkaError,
     KafkaException,
     KafkaLostError,
@@ -31,15 +31,15 @@ from meanstream.streaming.kafka.client import (
     make_client_admin,
     make_client_consumer,
 )
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.messages import topic_parser
+from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.kafka_messages import topic_parser
+from meanstream.streaming.kafka.kafka_topics import check_same_topic, require_topic
 from meanstream.streaming.kafka.schemas.registered import without_wire_head
-from meanstream.streaming.kafka.schemas.registry import RegistryAwayError
-from meanstream.streaming.kafka.topics import check_same_topic, require_topic
+from meanstream.streaming.kafka.schemas.schema_registry import RegistryAwayError
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.sources.source_protocol import SourceLostError
 
 ASK_SECONDS = 10.0
 READ_SECONDS = 60.0

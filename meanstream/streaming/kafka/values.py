@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from meanstream.operators.records import Bools, Ints
-from meanstream.streaming.events.columns import Rejects, SampleColumns, column_position, no_sample_columns
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_position, no_sample_columns
 from meanstream.streaming.sources.lines import LineBlock
-from meanstream.streaming.sources.records import RecordParser
+from meanstream.streaming.sources.source_records import RecordParser
 
 HEADERS = "@headers"
 """All headers of a message, as a mapping; of a name that is there twice the last one."""

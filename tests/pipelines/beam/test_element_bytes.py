@@ -9,6 +9,7 @@ import pytest
 from apache_beam.coders import typecoders
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
+from meanstream.pipelines.beam.beam_source import SourcePlace
 from meanstream.pipelines.beam.events import (
     DamagedBytesError,
     EventCoder,
@@ -16,9 +17,8 @@ from meanstream.pipelines.beam.events import (
     beam_event_from_json,
     beam_event_to_json,
 )
-from meanstream.pipelines.beam.parse import DeadLetterCoder
-from meanstream.pipelines.beam.pubsub.message import Message, MessageCoder
-from meanstream.pipelines.beam.source import SourcePlace
+from meanstream.pipelines.beam.parse_lines import DeadLetterCoder
+from meanstream.pipelines.beam.pubsub.pubsub_message import Message, MessageCoder
 from meanstream.pipelines.beam.source_coder import SourcePlaceCoder
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate

@@ -17,7 +17,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam import parse_messages as parsing
+from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     ColumnMapping,
     ParseMessages,
@@ -25,7 +26,6 @@ from meanstream.pipelines.agents import (
     SampleRow,
     SampleRows,
 )
-from meanstream.pipelines.beam import parsing
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.schemas.registered import wire_head
 from meanstream.streaming.open_source import open_source

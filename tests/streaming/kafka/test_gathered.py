@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Message
 
-from meanstream.streaming.events.columns import Rejects
+from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.kafka.gathered import GatheredMessages
 from meanstream.streaming.kafka.values import PartitionRecords, block_of_records, fit_records
 

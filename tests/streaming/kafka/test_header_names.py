@@ -10,8 +10,8 @@ import confluent_kafka
 import numpy as np
 import pytest
 
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka.messages import TopicParser
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.kafka.kafka_messages import TopicParser
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 from meanstream.streaming.sources.mapping import ColumnMapping
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from meanstream.pipelines.beam.events import DamagedBytesError
-from meanstream.streaming.store.snapshot import CHECKSUM_BYTES
+from meanstream.streaming.store.state_snapshot import CHECKSUM_BYTES
 
 VERSION = 1
 PART = 8

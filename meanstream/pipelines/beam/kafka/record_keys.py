@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from meanstream.operators.records import Ints, Words
-from meanstream.streaming.events.columns import SampleColumns
+from meanstream.streaming.events.event_columns import SampleColumns
 
 
 def record_keys(log: str, position: Ints) -> Words:

@@ -9,7 +9,7 @@ import typer
 
 from meanstream.pipelines.commands.demo.flights import demo_flights
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
-from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption
 
 app = typer.Typer(rich_markup_mode=None)
 app.command("flights")(demo_flights)
@@ -45,7 +45,7 @@ def demo(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
-    from meanstream.pipelines.commands.demo.agents import replay_flights
+    from meanstream.pipelines.commands.demo.agents_demo import replay_flights
 
     address = page_address if page else None
     replay_flights(epsilon=epsilon, delta=delta, seed=seed, out=out, page=address, quiet=quiet, as_json=as_json)
@@ -78,7 +78,7 @@ def demo_rounds(
       meanstream demo rounds
       meanstream demo rounds --page      # watch it in the browser
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.demo.rounds import replay_rounds
+    from meanstream.pipelines.commands.demo.rounds_demo import replay_rounds
 
     address = page_address if page else None
     replay_rounds(epsilon=epsilon, window=window, seed=seed, out=out, page=address, quiet=quiet, as_json=as_json)

@@ -6,28 +6,28 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.agents.release_times import Counts
-from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY
+from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.records import VOTE_BINS, Ints
-from meanstream.pipelines.commands.explain.answer import explain_answer, explain_answer_lines
 from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
-from meanstream.pipelines.commands.explain.histogram import explain_histogram, explain_histogram_lines
-from meanstream.pipelines.commands.explain.odds import (
+from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
+from meanstream.pipelines.commands.explain.explain_histogram import explain_histogram, explain_histogram_lines
+from meanstream.pipelines.commands.explain.explain_odds import (
     explain_errors_of_agents,
     explain_errors_of_agents_lines,
     explain_odds_lines,
     explain_odds_of_agents,
 )
-from meanstream.pipelines.commands.explain.registry import print_registry_record, registry_record_of_agents
-from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines, explain_unit_name
+from meanstream.pipelines.commands.explain.explain_registry import print_registry_record, registry_record_of_agents
+from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines, explain_unit_name
 from meanstream.pipelines.options.base import print_options_json
-from meanstream.pipelines.options.errors import refusing_options
+from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.agents.kept import KeptSums
     from meanstream.operators.agents.kept_window import KeptWindow
-    from meanstream.pipelines.options.agents import AgentsOptions
+    from meanstream.pipelines.options.agents_options import AgentsOptions
 
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import typer
 
-from meanstream.pipelines.commands.explain.registry import (
+from meanstream.pipelines.commands.explain.explain_registry import (
     RegistryOption,
 )
-from meanstream.pipelines.commands.explain.together import explain_together
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.commands.explain.plan_together import explain_together
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import takes_options
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -68,6 +68,6 @@ def explain_rounds_command(options: ExplainRoundsOptions) -> None:
       meanstream explain rounds --lower -30 --upper 120 --epsilon 1 --window 7d --users 4000 --sizes uniform:1,199
       meanstream explain rounds --config rounds.yaml
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.explain.rounds import explain_rounds
+    from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds
 
     explain_rounds(options, registry=options.registry)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.collaboration.shares.asked import asked_in_words
+from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
 from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
-from meanstream.streaming.agents.budget import agents_budgets
-from meanstream.streaming.store.deployment import check_deployment
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.store.store_deployment import check_deployment
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require
-from meanstream.pipelines.commands.run.page import check_page_options
-from meanstream.pipelines.commands.run.private import check_private_figures
+from meanstream.pipelines.commands.run.private_files import check_private_figures
+from meanstream.pipelines.commands.run.run_page import check_page_options
 from meanstream.pipelines.options.base import OPTION_OF, option_location
-from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
-from meanstream.pipelines.options.refresh import NEVER, is_endless_source
-from meanstream.pipelines.page.answers import check_answers
-from meanstream.streaming.kafka.location import is_kafka_location
+from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
+from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
+from meanstream.pipelines.page.page_answers import check_answers
+from meanstream.streaming.kafka.kafka_location import is_kafka_location
 from meanstream.streaming.metrics.background import parse_server_address
 from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
 from meanstream.streaming.open_source import open_source
@@ -28,18 +28,18 @@ from meanstream.streaming.own_paths import (
     require_own_path_beside_no_store,
     require_own_paths_apart,
 )
-from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
-from meanstream.streaming.sources.source import SourceLostError
-from meanstream.streaming.store.store import StoreError
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
+from meanstream.streaming.sources.source_protocol import SourceLostError
+from meanstream.streaming.store.state_store import StoreError
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.pipelines.commands.run.watching import WatchedOptions
     from meanstream.pipelines.options.agent_side import AgentSideOptions
-    from meanstream.pipelines.options.rounds import RoundsOptions
-    from meanstream.pipelines.options.stream import StreamOptions
-    from meanstream.streaming.engine.options import EngineOptions
-    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
+    from meanstream.pipelines.options.stream_options import StreamOptions
+    from meanstream.streaming.engine.engine_options import EngineOptions
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
 def check_agents(options: AgentSideOptions) -> AgentsSettings:

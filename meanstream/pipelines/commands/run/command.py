@@ -6,11 +6,11 @@ import typer
 
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
 from meanstream.pipelines.options.agent_side import AgentSideOptions
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import takes_options
-from meanstream.pipelines.options.collaborate import CollaborateOptions
-from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.collaborate_options import CollaborateOptions
+from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -38,11 +38,11 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.offsets is not None and options.runner is None:
         raise BadOption("offsets must come with --runner, since the engine continues from its store")
     if options.runner is None:
-        from meanstream.pipelines.commands.run.agents import host_agents
+        from meanstream.pipelines.commands.run.run_agents import host_agents
 
         host_agents(options)
         return
-    from meanstream.pipelines.commands.run.beam_agents import run_agents_on_beam
+    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
 
     run_agents_on_beam(options, options.runner)
 
@@ -66,7 +66,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
     """  # noqa: D301 - click reads the escape
     if options.releases is None:
         raise BadOption("releases must be given")
-    from meanstream.pipelines.commands.run.agents import host_agents
+    from meanstream.pipelines.commands.run.run_agents import host_agents
 
     host_agents(options)
 
@@ -82,7 +82,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
     Example:
       meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.run.collaborate import host_collaboration
+    from meanstream.pipelines.commands.run.run_collaborate import host_collaboration
 
     host_collaboration(options)
 
@@ -102,6 +102,6 @@ def run_rounds_command(options: RoundsOptions) -> None:
       meanstream run rounds --from-reports reports.jsonl --stages stages.jsonl --store statistician.db \\
         --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.run.rounds import host_rounds
+    from meanstream.pipelines.commands.run.run_rounds import host_rounds
 
     host_rounds(options)

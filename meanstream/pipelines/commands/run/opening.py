@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 from meanstream.pipelines.commands.run.checks import ending_run
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.pipelines.options.base import OPTION_OF, option_location
-from meanstream.pipelines.options.errors import BadOption
-from meanstream.streaming.agents.homes import agents_of_store
+from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.streaming.agents.agents_homes import agents_of_store
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.kafka.location import is_kafka_location
+from meanstream.streaming.kafka.kafka_location import is_kafka_location
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.homes import users_of_store
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.sources.identity import source_identity
+from meanstream.streaming.rounds.rounds_homes import users_of_store
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sources.file_identity import source_identity
 from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.stream import StreamOptions
-    from meanstream.streaming.kafka.sink import KafkaSinks
+    from meanstream.pipelines.options.stream_options import StreamOptions
+    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
     from meanstream.streaming.sources.mapping import ColumnMapping
-    from meanstream.streaming.sources.source import Source
+    from meanstream.streaming.sources.source_protocol import Source
 
 
 @contextmanager
@@ -123,6 +123,6 @@ def open_kafka_sinks(
     """Make what opens topics, if there are any."""
     if not any(map(is_kafka_location, places.values())):
         return None
-    from meanstream.streaming.kafka.sink import KafkaSinks
+    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
 
     return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)

@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.validation import closest_valid
-from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
-from meanstream.pipelines.commands.run.engine import Input
-from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.progress import log_progress_summary
+from meanstream.pipelines.commands.run.progress_line import log_progress_summary
+from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
+from meanstream.pipelines.commands.run.run_engine import Input
+from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.options.base import option_location, print_options_json
-from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.engine.unused_records import COUNTED, FINAL
 from meanstream.streaming.replay.dead_letters import REASONS, DeadLetters, read_dead_letters
 from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-from meanstream.streaming.replay.replay import Replay, prepare_replay
+from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents import AgentsOptions
-    from meanstream.streaming.store.deployment import Deployment
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.streaming.store.store_deployment import Deployment
 
 
 _TOLD = {

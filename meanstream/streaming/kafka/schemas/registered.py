@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
-from meanstream.streaming.events.columns import Rejects, SampleColumns
-from meanstream.streaming.kafka.schemas.registry import RegisteredSchema, SchemaRegistry
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns
+from meanstream.streaming.kafka.schemas.schema_registry import RegisteredSchema, SchemaRegistry
 from meanstream.streaming.kafka.values import PartitionRecords, block_of_values
-from meanstream.streaming.sources.avro_records import AvroRecords
-from meanstream.streaming.sources.avro_schema import BadSchemaError, parse_avro_schema
 from meanstream.streaming.sources.decode import Decoder, RawColumns
-from meanstream.streaming.sources.json_records import JsonFormat, json_places
+from meanstream.streaming.sources.formats.avro_records import AvroRecords
+from meanstream.streaming.sources.formats.avro_schema import BadSchemaError, parse_avro_schema
+from meanstream.streaming.sources.formats.json_records import JsonFormat, json_places
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.paths import Places
-from meanstream.streaming.sources.records import RecordParser
+from meanstream.streaming.sources.record_paths import Places
+from meanstream.streaming.sources.source_records import RecordParser
 
 HEAD = 5
 """Bytes before a record: a zero and the id."""

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.pipelines.beam import packed as packing
-from meanstream.pipelines.beam.agents.coders import pack_for_coder, unpack_for_coder
-from meanstream.pipelines.beam.agents.records import AgentSamples
+from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
 from meanstream.pipelines.beam.packed import (
     numbers_of_packed,
     packed_grown,

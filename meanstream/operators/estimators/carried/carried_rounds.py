@@ -1,0 +1,148 @@
+"""`repeating`: one mean per window where windows repeat, from what the last windows' public results showed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+from meanstream.operators.estimators.carried.carried_design import carried_design, carried_forecast
+from meanstream.operators.estimators.carried.carried_stages import NarrowReports, ReportsOnBounds, VotesForSpread
+from meanstream.operators.estimators.carried.carried_state import CarriedState
+from meanstream.operators.estimators.one_shot import OneShot
+from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
+from meanstream.operators.rounds.estimator_traits import TAILS, EstimatorTraits
+from meanstream.operators.rounds.round_protocol import Round
+from meanstream.operators.rounds.round_records import Estimate, Public
+from meanstream.operators.rounds.user_sizes import SizeDistribution
+from meanstream.operators.validation import require
+
+STAYS = "that what a window misses is what it was in the windows before, unless reports on the bounds say otherwise"
+
+
+class Carried(EstimatorTraits):
+    """A population's mean in windows that repeat: the last windows' public results say where to ask.
+
+    In every window a share of the users reports on the declared bounds, a few vote for how far from the carried center
+    they are, and once their spread is known the others report in a narrow window around it. What narrow reports miss
+    (users beyond the window, however far) is measured by the reports on the bounds, window after window, and added. A
+    window whose reports contradict what is carried is answered from those on the bounds alone, and the state begins
+    anew.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part in a window (public).
+    sizes : SizeDistribution, optional
+        Law of the numbers of samples; only helps to choose channels and to predict.
+    mode : str, default "tuned"
+        No paper has it.
+    level : float, default 0.95
+        Nominal coverage of the intervals.
+    tails : {"exponential"}, optional
+        Declares that few users lie far from all others, so that no group appears far out: intervals are as narrow as
+        the answers are then. Left out, nothing is assumed.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon per window, of everything a user contributes to it, its number of samples included:
+    each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
+
+    No window is predicted to have more than 1.05 times the squared error of one report of each user.
+
+    Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave it open, to either
+    side, whatever has appeared beyond the window since the last one. That is about as far as with one report of each
+    user on the bounds; the answer is nearer to the truth wherever what a window misses stays what it was. Of what
+    intervals miss, a tenth is spent on truths between a contradicted answer and the reports that contradict it.
+
+    With `tails` declared intervals assume that what a window misses is what it was in the
+    windows before, as far as reports on the bounds do not say otherwise (three standard errors, in one window or over
+    the recent ones). A group that appears far out from one window to the next, too small for its own reports to be
+    told, is then missed for some windows, by the intervals, too.
+
+    Examples
+    --------
+    >>> first = Carried(epsilon=1.0, users=3000)
+    >>> [stage.name for stage in first.rounds], first.shares
+    (['on the bounds', 'spread'], (0.9556, 0.0444))
+    """
+
+    name = "repeating"
+    assumes = "nothing: intervals reach as far as reports on the bounds leave it open"
+    of_a_paper = False
+    trust = "local"
+    edition = 3
+    carries = True
+    options = COMMON_OPTIONS | {"tails"}
+
+    rounds: Sequence[Round]
+    shares: Sequence[float]
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        tails: str | None = None,
+    ) -> None:
+        require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+        self._assuming = tails is not None
+        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require(self._settings.tuned, "mode", "be 'tuned': no paper has a method for windows that repeat", mode)
+        self.epsilon, self.mode = epsilon, mode
+        self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
+        self._carry(CarriedState())
+
+    def carrying(self, state: Public | None) -> Carried:
+        """Public: the same for a window into which this is carried, as `carried_after` gave it."""
+        other = copy(self)
+        other._carry(CarriedState.of(state))
+        return other
+
+    @staticmethod
+    def carried_after(estimate: Estimate) -> Public:
+        """Public: what the next window is given."""
+        state: Public = estimate.stages[-1]["state"]
+        return state
+
+    def _carry(self, state: CarriedState) -> None:
+        settings, moment = self._settings, self._one_shot.second_moment
+        self.state = state
+        self._bounds = bounds = ReportsOnBounds(settings, state, moment)
+        self._design = carried_design(
+            state, bounds.channel({}), settings.users, settings.epsilon, assumes=self._assuming
+        )
+        self.shares = self._design.shares
+        self.rounds = (bounds, VotesForSpread(settings, state, last=len(self.shares) == 2))
+        if len(self.shares) > 2:
+            self.rounds = (*self.rounds, NarrowReports(settings, state, moment, assumes=self._assuming))
+
+    def describe(self) -> dict[str, Any]:
+        """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""
+        scale = self.state.scale(self.epsilon)
+        return self._settings.describe() | {
+            "assumption": STAYS if self._assuming else self.assumes,
+            "shares": list(self.shares),
+            "stages": [stage.name for stage in self.rounds],
+            "carried": self.state.plain(),
+            "spread": None if scale is None else scale.value,
+            "predicted_stderr": math.sqrt(self._design.mse),
+            "one_shot_stderr": math.sqrt(self._design.one_shot_mse),
+        }
+
+    @property
+    def holds(self) -> bool:
+        """Whether intervals hold whatever appears far out from one window to the next."""
+        return not self._assuming
+
+    def predicted_mse(self, spread: float, windows: int) -> float:
+        """Predict the mean squared error on [-1, 1] after so many windows, where users' means have this spread."""
+        channel = self._bounds.channel({})
+        users, epsilon = self._settings.users, self._settings.epsilon
+        return carried_forecast(spread, windows, channel, users, epsilon, assumes=self._assuming)
