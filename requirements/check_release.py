@@ -1,6 +1,6 @@
 """The parts of `make release` that are not another tool's: a README that can be read anywhere, checks, notes.
 
-python requirements/check_release.py prepare TREE [URL]    in an exported tree: links of the README lead to URL, or are words
+python requirements/check_release.py prepare TREE [URL]  in an exported tree: links of the README lead to URL
 python requirements/check_release.py check TREE DIST       what was built of it; writes notes and digests beside it
 """
 

@@ -29,7 +29,7 @@ GOOD = {f"{INFO}/METADATA": METADATA, f"{INFO}/licenses/LICENSE": "", "meanstrea
 
 
 def release() -> Any:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "requirements" / "release.py")
+    spec = importlib.util.spec_from_file_location("check_release", ROOT / "requirements" / "check_release.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -17,6 +17,7 @@ WHOLE = {"adaptive", "repeating", "item", "semi", "split", "plan"}
 IN_TEXT = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(ESTIMATORS.keys() - WHOLE | {'cummings'}))})\b")
 ESTIMATORS_NAMED_IN = (
     "meanstream/operators/estimators/",
+    "meanstream/operators/papers/",
     "meanstream/pipelines/commands/papers/reproduce/",  # figures of the papers, each of its own estimator
     "meanstream/pipelines/commands/command_parts.py",  # `meanstream plan` is a command
     "meanstream/pipelines/commands/papers/simulate/simulate_rounds.py",  # the help of options that one estimator takes

@@ -1,4 +1,4 @@
-"""The parts of a round on Beam, each a transform that can be applied alone; see `meanstream.pipelines.beam.rounds.round_transforms`."""
+"""The parts of a round on Beam, each a transform that can be applied alone; see `rounds.round_transforms`."""
 
 from __future__ import annotations
 

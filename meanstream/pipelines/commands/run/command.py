@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import AgentsOptions
@@ -42,9 +43,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 
         host_agents(options)
         return
-    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
-
-    run_agents_on_beam(options, options.runner)
+    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")

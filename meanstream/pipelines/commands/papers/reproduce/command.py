@@ -1,8 +1,8 @@
 """`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
 
 The group `reproduce` also has `dame`, `kent`, `cummings` and `drift`; see
-`meanstream.pipelines.commands.papers.reproduce.reproduce_dame`, `meanstream.pipelines.commands.papers.reproduce.reproduce_kent`,
-`meanstream.pipelines.commands.papers.reproduce.cummings_figures` and `meanstream.pipelines.commands.papers.reproduce.reproduce_drift`.
+`reproduce.reproduce_dame`, `reproduce.reproduce_kent`,
+`reproduce.cummings_figures` and `reproduce.reproduce_drift`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ OWN_OPTIONS = (
 """Options that only some estimators take; they are handed on if given."""
 
 VECTORS = ("dimension", "sparsity", "components", "smoothness", "radius", "theta")
-"""Options of estimators that answer several numbers; see `meanstream.pipelines.commands.papers.simulate.simulate_vectors`."""
+"""Options of estimators that answer several numbers; see `simulate.simulate_vectors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
