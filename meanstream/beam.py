@@ -14,8 +14,8 @@
 `AgentsSettings`       bounds, privacy budget and schedule of agents; `RoundsSettings` those of rounds
 =====================  =============================================================================================
 
-`meanstream.pipelines.beam.agents.agent_transforms` and `meanstream.pipelines.beam.rounds.round_transforms` say what each transform releases, and to whom. They also
-have the parts, options and results of these.
+`meanstream.pipelines.beam.agents.agent_transforms` and `meanstream.pipelines.beam.rounds.round_transforms` say what
+each transform releases, and to whom. They also have the parts, options and results of these.
 """
 
 from __future__ import annotations
