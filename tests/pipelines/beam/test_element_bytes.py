@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.events import (
     beam_event_to_json,
 )
 from meanstream.pipelines.beam.parse_lines import DeadLetterCoder
-from meanstream.pipelines.beam.pubsub.pubsub_message import Message, MessageCoder
+from meanstream.pipelines.beam.pubsub.read_pubsub import Message, MessageCoder
 from meanstream.pipelines.beam.source_coder import SourcePlaceCoder
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 
+from meanstream.pipelines.beam.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.beam_runners import run_on_runner
-from meanstream.pipelines.beam.beam_samples import SHARDS
+from meanstream.pipelines.beam.beam_samples import SHARDS, RememberedWords
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
 from meanstream.pipelines.beam.beam_source import SourcePlace
+from meanstream.pipelines.beam.beam_steps import Step
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
-from meanstream.pipelines.beam.rounds.read_results import ReadSums
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import RunStages
+from meanstream.pipelines.beam.rounds.summaries_on_beam import summarize_by_shard
 from meanstream.pipelines.beam.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_lines
+from meanstream.streaming.rounds.open_windows import OpenWindows
+from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.rounds_stats import RoundsStats
+from meanstream.streaming.rounds.summarize_users import summarize_entries
+from meanstream.streaming.rounds.user_places import places_key
+from meanstream.streaming.store.secret_source import key_derived_from_secret
 
 
 def run_rounds_file(
@@ -72,3 +82,42 @@ def write_rounds_file(answers: beam.PCollection, sink: Path | str) -> None:
 
 def _window(estimate: Any) -> EventLines:
     return encode_lines(type(estimate), [estimate])
+
+
+_COUNTED = ("events", "accepted", "agents")
+
+
+class ReadSums(Step):
+    """Private: a file or a topic to users' sums per window, keyed by shard, when the windows close.
+
+    Which samples count, and who takes part, is decided by the engine's own intake: plausible times, duplicates, places
+    of users. So a file, or a topic, is read by one worker, from its beginning, which holds the sums of open windows; a
+    pipeline of one's own that reads partitions in parallel has `beam_kafka_source.ReadKafka`.
+    """
+
+    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
+        self._settings = settings
+        self._options = options
+        self._secret = secret
+        self._shards = shards
+
+    def process(self, element: SourcePlace) -> Iterator[Any]:
+        """Read it whole."""
+        stats, secret = RoundsStats(), self._secret.load()
+        source = element.open(key_derived_from_secret(secret, "sample ids"))
+        intake = RoundsIntake(self._settings, self._options, source, stats, places_key(secret))
+        hashes, waiting, ended = RememberedWords(), OpenWindows(self._settings.windows, intake.places), False
+        with closing(source):
+            while not ended:
+                batch, now = source.next_batch(self._options.batch_size), time.time()
+                ended = batch.exhausted
+                entries = intake.admit_to_windows(batch.samples, batch.rejects, now)
+                stats.rejected.update(batch.rejects.reason)
+                waiting.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
+                reached = intake.closed(waiting, now, ended=ended)
+                while (one := waiting.first_ended(reached)) is not None:
+                    parts, names = {one[0]: intake.places.enter(*one, now)}, intake.names
+                    yield from summarize_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
+        if refused := intake.places.take_refused():
+            stats.rejected["too_many_agents"] += refused
+        count_intake_metrics(_COUNTED, stats, private=True)

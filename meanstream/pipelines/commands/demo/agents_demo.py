@@ -18,7 +18,6 @@ from meanstream.pipelines.commands.command_outputs import take_output_folder, wr
 from meanstream.pipelines.commands.demo.demo_plot import draw_demo_plot
 from meanstream.pipelines.commands.demo.demo_score import MIN_COUNT, Answers, Score, score_demo
 from meanstream.pipelines.commands.demo.demo_table import print_demo_table
-from meanstream.pipelines.commands.demo.demo_truth import MeansOfTruth
 from meanstream.pipelines.commands.demo.flights import (
     LOWER,
     MARK,
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.records import Floats
+    from meanstream.pipelines.commands.demo.flights import Truth
+    from meanstream.streaming.agents.refreshed import AnsweredAgents
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.telemetry import Telemetry
 
@@ -237,3 +238,33 @@ def _last_line(path: Path) -> dict[str, Any]:
     last = path.read_text(encoding="utf-8").splitlines()[-1]
     event: dict[str, Any] = json.loads(last)
     return event
+
+
+class MeansOfTruth:
+    """Keeps every agent's newest estimate and scores it against the truth, as the demo's table does."""
+
+    def __init__(self, truth: Truth) -> None:
+        import numpy as np
+
+        self._truth = truth
+        n = len(truth.agent)
+        self._count = np.zeros(n, np.int64)
+        self._value, self._local, self._lower, self._upper = (np.full(n, np.nan) for _ in range(4))
+
+    def errors(self, answered: AnsweredAgents) -> tuple[float, float] | None:
+        """Root mean squared errors together and alone; None while too few agents have samples enough."""
+        import numpy as np
+
+        at = np.searchsorted(self._truth.agent, np.array(answered.names, self._truth.agent.dtype))
+        self._count[at] = answered.count
+        self._value[at], self._local[at] = answered.value, answered.local
+        self._lower[at], self._upper[at] = answered.interval.T
+        found = score_demo(
+            self._truth,
+            count=self._count,
+            value=self._value,
+            local=self._local,
+            lower=self._lower,
+            upper=self._upper,
+        )
+        return None if found is None else (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)

@@ -6,14 +6,16 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.rings import ring_module
-from meanstream.pipelines.commands.run.checks import check_rounds_options, ending_run
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
+from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.private_files import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress_line import Progress
-from meanstream.pipelines.commands.run.rounds_dry_run import dry_run_rounds
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.commands.run.run_page import page_telemetry_of_rounds
@@ -24,11 +26,16 @@ from meanstream.pipelines.commands.run.watching import (
     watching_metrics_of_rounds,
     watching_private_metrics_of_rounds,
 )
-from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.kafka.kafka_location import is_kafka_location
-from meanstream.streaming.rounds.rounds_deployment import RoundsDeployment, open_rounds_deployment
+from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+from meanstream.streaming.rounds.rounds_deployment import (
+    RoundsDeployment,
+    check_rounds_deployment,
+    open_rounds_deployment,
+)
 from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats, rounds_stats
 from meanstream.streaming.rounds.stage_results import StageResultsFile, StageResultsPlace
@@ -202,3 +209,41 @@ def _line(told: dict[str, Any]) -> str:
     over = f", {told['over_budget']:,} times a user over budget" if told["over_budget"] else ""
     refused = f", {told['results_refused']:,} stage results refused" if told["results_refused"] else ""
     return f"{told['users']:,} users, {paid}{over}{refused}, {told['estimates']:,} estimates{waiting}"
+
+
+def dry_run_rounds(options: RoundsOptions) -> None:
+    """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budgets."""
+    settings = check_rounds(options)
+    facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
+    lateness = options.lateness_in_force()
+    facts["allowed_lateness"] = f"{lateness.text}: {lateness.why}"
+    facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
+    facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
+    dry_run_facts(facts, _told, as_json=options.json)
+
+
+def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
+    """Tell what a store would go on with."""
+    place = {"place": str(options.store), "name": settings.name}
+    with refusing_to_open():
+        if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):
+            return {**place, "users": 0}
+        place["name"] = check_opened_source(options)
+        return {**place, **asdict(rounds_budgets(options.store).summary)}
+
+
+def _told(fact: Any) -> str:
+    if not isinstance(fact, dict):
+        return str(fact)
+    if "window" in fact:
+        limit = (
+            "no limit over all windows" if fact["user_budget"] is None else f"at most {fact['user_budget']:g} in all"
+        )
+        return f"epsilon {fact['epsilon']:g} for all that a user sends in a window of {fact['window']}, {limit}"
+    if not fact["users"]:
+        return f"{fact['place']}, which will begin; {dry_run_name(fact)}"
+    return (
+        f"{fact['place']}, {dry_run_name(fact)}, "
+        f"which continues with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
+        f"{fact['at_budget']:,} cannot pay for another report"
+    )
