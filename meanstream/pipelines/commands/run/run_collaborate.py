@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require
-from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_told
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
@@ -120,7 +119,6 @@ def _require_no_topics(sinks: Mapping[str, str]) -> None:
 
 def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
     """Check every option, then open releases and sinks and answer."""
-    keep_arrow_from_pandas()
     made = _check_collaboration(options)
     with opening_stack() as (opened, stop):
         with refusing_to_open():

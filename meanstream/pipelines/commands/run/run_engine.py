@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
 from meanstream.pipelines.commands.run.checks import check_places, refusing_to_open
 from meanstream.pipelines.commands.run.opening import (
     closing_opened_store,
@@ -103,7 +102,6 @@ def run_engine(
 
     A test kills the process in `crash`.
     """
-    keep_arrow_from_pandas()
     hook, lateness, refresh = crash or no_crash, options.lateness_in_force(), options.refresh_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():
