@@ -27,7 +27,6 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SnapshotReleases,
 )
 from meanstream.pipelines.beam.agents.agents_coders import PartialReleasesCoder
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import gather_releases
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
@@ -36,7 +35,6 @@ from meanstream.pipelines.beam.agents.ticks import TickShards
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.beam_samples import RememberedWords
 from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.packed import packed, unpacked
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
@@ -366,18 +364,6 @@ def test_an_input_that_has_ended_is_fitted_once_and_says_which_windows_it_overto
     assert not any("population_time" in one for one in by_window[newest])
     assert all(one["n"] <= expected[one["agent"]]["n"] for one in lines)
     assert all(one["local"] == expected[one["agent"]]["local"] for one in by_window[newest])
-
-
-def test_bytes_of_batches_that_do_not_say_whether_they_are_alike_still_load() -> None:
-    from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
-
-    (batch,) = gather_releases(events_of({1: 1.0}, SETTINGS.epsilon), SETTINGS)
-    head, columns = unpacked(AgentReleasesCoder().encode(batch), "releases")
-    del head["alike"]
-    again = AgentReleasesCoder().decode(packed("releases", head, columns))
-    assert again.alike
-    assert isinstance(again, AgentReleases)
-    assert again.names.to_pylist() == ["ann"]
 
 
 def test_what_is_private_is_refused() -> None:
