@@ -34,7 +34,7 @@ TOPIC = "samples"
 PARTITIONS = 4
 LATE_IMPORTS = (
     "meanstream.streaming.agents.agents_engine",
-    "meanstream.streaming.kafka.kafka_source",
+    "meanstream.streaming.kafka.reading.kafka_source",
     "meanstream.streaming.open_source",
     "meanstream.streaming.store.store_deployment",
 )

@@ -17,10 +17,10 @@ from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.events.wire import Sample
-from meanstream.streaming.kafka.kafka_client import Producer, make_client_producer
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.kafka_outputs import open_output_topic
-from meanstream.streaming.kafka.kafka_sink import sink_records
+from meanstream.streaming.kafka.connection.kafka_client import Producer, make_client_producer
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
+from meanstream.streaming.kafka.writing.kafka_sink import sink_records
 from meanstream.streaming.sources.synthetic_source import SyntheticPopulation, SyntheticSource
 
 TURN_SECONDS = 0.1

@@ -24,9 +24,9 @@ from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import GatherShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.split_agents import AgentDirectory, split_columns
-from meanstream.pipelines.beam.beam_samples import BATCH
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.element_types.beam_samples import BATCH
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 
 SHARDS = 8

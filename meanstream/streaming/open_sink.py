@@ -11,13 +11,13 @@ from meanstream.streaming.sinks.on_disk import path_on_disk
 from meanstream.streaming.sinks.sink_protocol import Sink, SinkKind, SinkOpening, Trust
 
 if TYPE_CHECKING:
-    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 
 STDOUT = "-"
 SINKS: dict[str, tuple[str, str]] = {
     ".jsonl": ("a .jsonl file", "meanstream.streaming.sinks.jsonl_sink:JsonlSink"),
     ".parquet": ("a .parquet folder", "meanstream.streaming.sinks.parquet_sink:ParquetSink"),
-    "kafka:": ("kafka://HOST:PORT/TOPIC", "meanstream.streaming.kafka.kafka_sink:KafkaSink"),
+    "kafka:": ("kafka://HOST:PORT/TOPIC", "meanstream.streaming.kafka.writing.kafka_sink:KafkaSink"),
     STDOUT: (f"{STDOUT!r}", "meanstream.streaming.sinks.jsonl_sink:StreamSink"),
 }
 """An extension, a scheme or `-`: how a user types it, and where the class is that opens it, "module:Class"."""

@@ -20,7 +20,7 @@ SOURCES: dict[str, str] = {
     ".jsonl": "meanstream.streaming.sources.formats.jsonl_file:JsonlSource",
     ".ndjson": "meanstream.streaming.sources.formats.jsonl_file:JsonlSource",
     ".parquet": "meanstream.streaming.sources.formats.parquet_file:ParquetSource",
-    "kafka:": "meanstream.streaming.kafka.kafka_source:KafkaSource",
+    "kafka:": "meanstream.streaming.kafka.reading.kafka_source:KafkaSource",
     "follow:": "meanstream.streaming.sources.growing_file:GrowingFile",
     "-:": "meanstream.streaming.sources.growing_file:StandardInput",
     "synthetic:": "meanstream.streaming.sources.synthetic_source:SyntheticSource",

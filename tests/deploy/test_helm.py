@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from tests.pipelines.command_line import meanstream
 from tests.servers.conftest import need
 

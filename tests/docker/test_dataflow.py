@@ -20,7 +20,7 @@ from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.beam.template import template_forms as forms
 from meanstream.pipelines.beam.template.launch_template import launch_template
 from meanstream.pipelines.beam.template.template_parameters import AGENTS, ROUNDS, TEMPLATES, Template
-from meanstream.pipelines.beam.worker_secret import SecretPlace, _from_secret_manager
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, _from_secret_manager
 from meanstream.pipelines.options.option_errors import BadOption
 from tests.docker.test_images import BIN, instructions
 from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, SETTINGS, assert_same_estimates, flawed_file

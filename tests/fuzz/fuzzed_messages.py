@@ -12,10 +12,10 @@ import fastavro
 import numpy as np
 
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.kafka.kafka_messages import TopicParser
-from meanstream.streaming.kafka.schemas.registered import RegistryValues, wire_head
-from meanstream.streaming.kafka.schemas.schema_registry import RegisteredSchema
-from meanstream.streaming.kafka.values import HEADERS, PartitionRecords
+from meanstream.streaming.kafka.connection.registered import RegistryValues, wire_head
+from meanstream.streaming.kafka.connection.schema_registry import RegisteredSchema
+from meanstream.streaming.kafka.connection.values import HEADERS, PartitionRecords
+from meanstream.streaming.kafka.reading.kafka_messages import TopicParser
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 NESTED = ColumnMapping(agent="who.name", value="data.delay", time="at", id="id", numbers_in_text=True)

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns
-from meanstream.streaming.kafka.values import PartitionRecords, parse_values
+from meanstream.streaming.kafka.connection.values import PartitionRecords, parse_values
 from meanstream.streaming.sources.formats.csv_file import CsvFormat, CsvSource
 from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.formats.jsonl_file import JsonlSource

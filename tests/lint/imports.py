@@ -12,7 +12,7 @@ from tests.lint.sources import ROOT, Source, sources
 
 NAMED = re.compile(r"(meanstream(?:\.\w+)+)(?::\w+)?")
 ONLY_IN = {
-    "confluent_kafka": "meanstream/streaming/kafka/kafka_client.py",
+    "confluent_kafka": "meanstream/streaming/kafka/connection/kafka_client.py",
     "google.cloud.pubsub_v1": "meanstream/pipelines/beam/pubsub/pubsub_client.py",
     "prometheus_client": "meanstream/streaming/metrics/engine_metrics.py",
     "sqlite3": "meanstream/streaming/store/database.py",

@@ -16,7 +16,7 @@ def test_a_client_that_is_imported_elsewhere_is_found() -> None:
     here = Source("meanstream/x.py", "def f():\n    from confluent_kafka.admin import AdminClient\n")
     there = Source("meanstream/streaming/store/database.py", "import sqlite3\n")
     assert list(clients_elsewhere([here, there])) == [
-        "meanstream/x.py must import confluent_kafka from meanstream/streaming/kafka/kafka_client.py"
+        "meanstream/x.py must import confluent_kafka from meanstream/streaming/kafka/connection/kafka_client.py"
     ]
     pubsub = Source("meanstream/x.py", "from google.cloud import pubsub_v1, storage\n")
     assert len(list(clients_elsewhere([pubsub]))) == 1

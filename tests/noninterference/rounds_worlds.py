@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.rounds.round_records import Summaries
-from meanstream.pipelines.beam.beam_metrics import PRIVATE_NAMESPACE
+from meanstream.pipelines.beam.worker.beam_metrics import PRIVATE_NAMESPACE
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.rounds import round_runner as run
 from meanstream.streaming.rounds.window_round import WindowRound

@@ -16,8 +16,8 @@ import pytest
 import typer
 
 import meanstream.pipelines
-from meanstream.pipelines.beam import beam_metrics
 from meanstream.pipelines.beam.agents import agent_transforms as beam_agents
+from meanstream.pipelines.beam.worker import beam_metrics
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.page import page_server as server
 from meanstream.streaming import open_sink

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.kafka_worlds import agents_to_topics, rounds_from_topic, rounds_to_topics
 from tests.noninterference.rounds_worlds import CHANGES, charged_as

@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from meanstream.pipelines.beam.agents.split_agents import AgentDirectory
-from meanstream.pipelines.beam.beam_metrics import COUNTERS, DISTRIBUTIONS
-from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
+from meanstream.pipelines.beam.worker.beam_metrics import COUNTERS, DISTRIBUTIONS
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from tests.servers.conftest import need
 from tests.servers.support import metrics_stream as stream
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster

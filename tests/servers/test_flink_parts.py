@@ -26,7 +26,7 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_ids
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.times import iso_times

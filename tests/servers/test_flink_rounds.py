@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.rounds.round_transforms import ReportBatch, ReportLines, ReportRounds, RunRounds
 from meanstream.pipelines.beam.rounds.rounds_from_files import write_rounds_file
 from meanstream.pipelines.beam.rounds.stages_on_beam import FormatReports
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.worker_secret import SecretPlace
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def runner_offsets_held_now(
 ) -> tuple[tuple[int, int, int], ...]:
     """Ask what a topic holds, or whether it holds what is asked for: decided once, for whatever is executed again."""
     from meanstream.pipelines.beam.kafka.read_kafka import planned_reads
-    from meanstream.streaming.kafka.partition import PartitionReader
+    from meanstream.streaming.kafka.reading.partition import PartitionReader
 
     place = KafkaLocation.parse(location)
     with closing(PartitionReader(place)) as reader:
@@ -136,7 +136,7 @@ def run_on_runner(runner: str, arguments: Sequence[str], build: Callable[[Pipeli
     """Build a pipeline, run it to its end; return its counters."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from meanstream.pipelines.beam.beam_metrics import metric_counters
+    from meanstream.pipelines.beam.worker.beam_metrics import metric_counters
 
     pipeline = new_runner_pipeline(runner, PipelineOptions(list(arguments)))
     build(pipeline)

@@ -11,11 +11,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.trigger import DefaultTrigger
 
-import meanstream.pipelines.beam.events as _events  # noqa: F401 - coders register themselves
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.files import write_file_whole
+import meanstream.pipelines.beam.element_types.events as _events  # noqa: F401 - coders register themselves
+from meanstream.pipelines.beam.element_types.files import write_file_whole
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.kafka.kafka_location import is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.sinks.sink_protocol import Trust, check_sink_trust
 
 

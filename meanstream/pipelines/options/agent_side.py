@@ -286,7 +286,7 @@ class AgentSideOptions(StreamOptions):
         """
         from meanstream.operators.durations import parse_duration
         from meanstream.operators.validation import require
-        from meanstream.streaming.kafka.kafka_location import is_kafka_location
+        from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
         if self.source is None or not is_kafka_location(self.source):
             require(self.idle_after is None, "idle_after", "be left out unless the source is a topic", self.idle_after)

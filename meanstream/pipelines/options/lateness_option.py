@@ -52,7 +52,7 @@ def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
     (('0s', 'the file is read in event-time order'), ('1h', 'the file is read as it stands'))
     """
     from meanstream.pipelines.options.shared_options import is_live_source
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     if source is not None and is_kafka_location(source):
         return "10s", "a topic is read as it is written"

@@ -54,7 +54,7 @@ def is_endless_source(source: str | None, *, ends: bool) -> bool:
     >>> [is_endless_source(one, ends=False) for one in ("kafka://broker:9092/samples", "follow:a.jsonl", "a.csv", "-")]
     [True, True, False, False]
     """
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     if source is None:
         return False

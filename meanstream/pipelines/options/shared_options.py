@@ -131,6 +131,6 @@ def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:
 
 def is_live_source(source: str) -> bool:
     """Say whether samples come as they are made: of a topic, a growing file, a pipe; not replayed and not sorted."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     return is_kafka_location(source) or source == "-" or source.startswith("follow:")

@@ -21,7 +21,7 @@ from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.event_columns import PARTITION_SHIFT, column_partitions, column_places
 from meanstream.streaming.events.topic_names import topics_index, topics_joined, topics_own_positions, topics_position
 from meanstream.streaming.events.wire import DeadLetter, Reason
-from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.store.source_identity import ENGINES
 from meanstream.streaming.store.state_store import Store
@@ -162,7 +162,7 @@ def dead_letters_still_unused(letters: DeadLetters, store: Store) -> DeadLetters
 def read_dead_letters(location: str) -> DeadLetters:
     """Read all dead letters of a place; what is no dead letter is counted and left out."""
     if is_kafka_location(location):
-        from meanstream.streaming.kafka.scan import scan_values
+        from meanstream.streaming.kafka.reading.scan import scan_values
 
         return _collect(map(_letter, scan_values(KafkaLocation.parse(location, role="dead_letters"))))
     path = Path(location)

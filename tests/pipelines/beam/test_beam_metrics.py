@@ -15,15 +15,23 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.beam import beam_intake as intake
-from meanstream.pipelines.beam import beam_metrics as metrics
 from meanstream.pipelines.beam.agents import agents_from_files as file
 from meanstream.pipelines.beam.agents import answer_agents as answer
 from meanstream.pipelines.beam.agents import release_agents as release
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
-from meanstream.pipelines.beam.beam_metrics import (
+from meanstream.pipelines.beam.beam_runners import runner_arguments
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.input import beam_intake as intake
+from meanstream.pipelines.beam.rounds import budget_of_users as budget
+from meanstream.pipelines.beam.rounds import curator_step as curator
+from meanstream.pipelines.beam.rounds import read_results as read
+from meanstream.pipelines.beam.rounds import stages_on_beam as stages
+from meanstream.pipelines.beam.rounds import summaries_on_beam as summarize
+from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
+from meanstream.pipelines.beam.worker import beam_metrics as metrics
+from meanstream.pipelines.beam.worker.beam_metrics import (
     COUNTERS,
     DISTRIBUTIONS,
     NAMESPACE,
@@ -33,15 +41,7 @@ from meanstream.pipelines.beam.beam_metrics import (
     metric_counter,
     metric_counters,
 )
-from meanstream.pipelines.beam.beam_runners import runner_arguments
-from meanstream.pipelines.beam.beam_source import SourcePlace
-from meanstream.pipelines.beam.rounds import budget_of_users as budget
-from meanstream.pipelines.beam.rounds import curator_step as curator
-from meanstream.pipelines.beam.rounds import read_results as read
-from meanstream.pipelines.beam.rounds import stages_on_beam as stages
-from meanstream.pipelines.beam.rounds import summaries_on_beam as summarize
-from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.families import COUNTERS as ENGINE_COUNTERS
@@ -299,7 +299,7 @@ def test_every_step_takes_its_counters_from_the_table() -> None:
         for path in sorted((ROOT / "meanstream" / "pipelines").rglob("*.py"))
         if _makes_metrics(path.read_text())
     ]
-    assert direct == ["meanstream/pipelines/beam/beam_metrics.py"]
+    assert direct == ["meanstream/pipelines/beam/worker/beam_metrics.py"]
     assert _makes_metrics('from apache_beam.metrics import Metrics\nMetrics.counter("meanstream", "values")')
 
 

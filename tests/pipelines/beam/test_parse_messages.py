@@ -17,7 +17,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.pipelines.beam import parse_messages as parsing
 from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     ColumnMapping,
@@ -26,8 +25,9 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SampleRow,
     SampleRows,
 )
+from meanstream.pipelines.beam.input import parse_messages as parsing
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
-from meanstream.streaming.kafka.schemas.registered import wire_head
+from meanstream.streaming.kafka.connection.registered import wire_head
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from tests.pipelines.beam.support import agents_world

@@ -24,7 +24,6 @@ import meanstream.pipelines.beam
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam import beam_state as state
 from meanstream.pipelines.beam.agents.agents_coders import (
     FittedReleasesCoder,
     OwnBatchCoder,
@@ -40,7 +39,8 @@ from meanstream.pipelines.beam.agents.gather_releases import GatherShard
 from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
-from meanstream.pipelines.beam.beam_state import MADE, StateMark, StateOwner
+from meanstream.pipelines.beam.keyed_state import beam_state as state
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateMark, StateOwner
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
 from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
 from meanstream.pipelines.beam.rounds.curator_step import ReleaseOnce
@@ -49,7 +49,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, Summari
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import window_timestamp
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.store.store_identity import OtherIdentityError

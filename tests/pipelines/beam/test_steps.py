@@ -20,8 +20,8 @@ from meanstream import pipelines
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.beam_steps import Combine, Step, StepError, discreet_step
-from meanstream.pipelines.beam.state_weight import weigh_state_by_length
+from meanstream.pipelines.beam.keyed_state.state_weight import weigh_state_by_length
+from meanstream.pipelines.beam.worker.beam_steps import Combine, Step, StepError, discreet_step
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.store.state_store import StoreError
 from tests.pipelines.beam.support.collecting import run

@@ -22,8 +22,8 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.beam_steps import Step
 from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportRounds, RunRounds
+from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.agents.test_agents_pairwise import samples as pairwise_samples

@@ -21,11 +21,11 @@ from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.event_columns import column_partitions, column_places, column_position
-from meanstream.streaming.kafka import scan
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.kafka_source import KafkaSource
-from meanstream.streaming.kafka.kafka_topics import find_topic
-from meanstream.streaming.kafka.scan import TopicScan, scan_records, scan_values
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_topics import find_topic
+from meanstream.streaming.kafka.reading import scan
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
+from meanstream.streaming.kafka.reading.scan import TopicScan, scan_records, scan_values
 from meanstream.streaming.replay.dead_letters import DeadLetters, dead_letters_still_unused, read_dead_letters
 from meanstream.streaming.replay.raw_records import write_raw_records
 from meanstream.streaming.replay.reopen import reopened_source_name, reopening

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from meanstream.streaming.kafka.claims import group_offsets
 from meanstream.streaming.kafka.claims.ownership import OwnedElsewhereError, claim_ownership
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_protocol import SourceLostError

@@ -127,7 +127,7 @@ def test_a_topic_made_anew_while_it_is_read_ends_the_reading(
 def test_a_deleted_topic_ends_the_reading(
     broker_address: str, new_topic: NewTopicOf, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meanstream.streaming.kafka import kafka_topics as topics
+    from meanstream.streaming.kafka.connection import kafka_topics as topics
 
     monkeypatch.setattr(topics, "GONE_SECONDS", 0.5)
     topic = new_topic()

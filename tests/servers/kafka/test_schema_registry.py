@@ -14,10 +14,10 @@ from urllib.request import urlopen
 import fastavro
 import pytest
 
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.kafka_source import KafkaSource
-from meanstream.streaming.kafka.scan import TopicScan, scan_values
-from meanstream.streaming.kafka.schemas.registered import wire_head
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.registered import wire_head
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
+from meanstream.streaming.kafka.reading.scan import TopicScan, scan_values
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, meanstream

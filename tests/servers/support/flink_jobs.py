@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.agents.agent_transforms import AgentsSettings, Co
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, EstimateBatch
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
 from meanstream.streaming.sinks.sink_protocol import Trust

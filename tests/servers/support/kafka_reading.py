@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from meanstream.streaming.events.event_columns import Batch, column_partitions, column_places
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.kafka_source import KafkaSource
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.servers.support.wait_until import NotInTimeError, wait_until
 

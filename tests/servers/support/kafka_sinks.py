@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.wire import PersonalEstimate, Release
-from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust

@@ -13,7 +13,7 @@ from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
-from meanstream.streaming.kafka.kafka_transaction import KafkaTransaction
+from meanstream.streaming.kafka.writing.kafka_transaction import KafkaTransaction
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store import store_deployment as deployment
 

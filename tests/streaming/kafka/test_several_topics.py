@@ -22,9 +22,9 @@ from meanstream.streaming.events.topic_names import (
     topics_place,
     topics_position,
 )
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.several_topics import TopicReaders
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.several_topics import TopicReaders
 from meanstream.streaming.replay.dead_letters import dead_letters_still_unused, read_dead_letters
 from meanstream.streaming.store.source_identity import adopt_source_identity, keep_source_identity
 from meanstream.streaming.store.state_store import Store, StoreError

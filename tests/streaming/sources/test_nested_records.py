@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.kafka.kafka_messages import TopicParser
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.kafka_messages import TopicParser
 from meanstream.streaming.sources.formats.nested_records import MAX_NESTING
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_records import LEAF

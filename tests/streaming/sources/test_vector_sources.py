@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from meanstream.operators.rounds.round_grids import UNIT, VectorGrid
 from meanstream.streaming.events.event_columns import Batch, Rejects
-from meanstream.streaming.kafka.values import PartitionRecords, parse_values
+from meanstream.streaming.kafka.connection.values import PartitionRecords, parse_values
 from meanstream.streaming.rounds.summarize_users import join_summaries, summarize
 from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.mapping import ColumnMapping

@@ -38,7 +38,6 @@ from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.operators.records import Words
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agent_batch import AgentBatch
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases
 from meanstream.pipelines.beam.agents.agents_parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
@@ -50,10 +49,11 @@ from meanstream.pipelines.beam.agents.collaborated import Collaborated, collabor
 from meanstream.pipelines.beam.agents.hashed_covariates import covariates_given
 from meanstream.pipelines.beam.agents.pairwise_turns import CollaboratePairwise, PairwiseCollaborated
 from meanstream.pipelines.beam.agents.snapshot_releases import EstimateAgents, SnapshotReleases
-from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS, sample_batch
-from meanstream.pipelines.beam.elements import Part, SampleFields
-from meanstream.pipelines.beam.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
-from meanstream.pipelines.beam.transform_arguments import (
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS, sample_batch
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
+from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
     as_shards,
@@ -61,7 +61,7 @@ from meanstream.pipelines.beam.transform_arguments import (
     settings_given,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.wire import PersonalEstimate, Release

@@ -35,8 +35,8 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     Ticks,
 )
 from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
-from meanstream.pipelines.beam.events import DamagedBytesError, EventCoder
-from meanstream.pipelines.beam.packed import (
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.packed import (
     names_of_packed,
     numbers_of_packed,
     packed,

@@ -15,7 +15,7 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
-import meanstream.pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
+import meanstream.pipelines.beam.element_types.source_coder as _coder  # noqa: F401 - it registers itself
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_release, agents_part_split
@@ -23,15 +23,15 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.split_agents import NOTES, AgentDirectory, split_columns
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
-from meanstream.pipelines.beam.beam_intake import REJECTED
-from meanstream.pipelines.beam.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.beam_runners import run_on_runner
-from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
-from meanstream.pipelines.beam.beam_source import SourcePlace
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.parse_lines import dead_letters_of_parse
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.input.beam_intake import REJECTED
+from meanstream.pipelines.beam.input.parse_lines import dead_letters_of_parse
+from meanstream.pipelines.beam.worker.beam_metrics import count_intake_metrics
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats

@@ -19,14 +19,20 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.release_agents import DRIFTS, NOTICES, OWN, REFUSALS, ReleaseShard
 from meanstream.pipelines.beam.agents.split_agents import NOTES, SplitByShard
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
-from meanstream.pipelines.beam.beam_intake import REJECTED, SampleIntake
-from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.beam_windows import ForGood
-from meanstream.pipelines.beam.elements import Part, SampleFields
-from meanstream.pipelines.beam.transform_arguments import as_kind, as_seconds, as_shards, require_timers, shown_settings
-from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.transform_arguments import (
+    as_kind,
+    as_seconds,
+    as_shards,
+    require_timers,
+    shown_settings,
+)
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
 
 
@@ -63,7 +69,7 @@ class Released(NamedTuple):
 class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     """Private to public: samples to releases on schedule, and each agent's own sums for its owner.
 
-    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.elements.SampleFields`),
+    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
     or batches of them made by `agent_batch`. Output: `Released`. An element that is no sample goes to `rejected`, and
     changes nothing for the others.
 

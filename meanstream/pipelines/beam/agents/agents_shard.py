@@ -19,9 +19,8 @@ from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick,
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ShardSpend
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
-from meanstream.pipelines.beam.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.beam_samples import repeated_samples
-from meanstream.pipelines.beam.packed import (
+from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
+from meanstream.pipelines.beam.element_types.packed import (
     SHARD,
     names_of_packed,
     pack_narrow,
@@ -29,6 +28,7 @@ from meanstream.pipelines.beam.packed import (
     packed_narrow,
     unpacked,
 )
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 
 NEVER = -(2**62)
 _PERSON = ("person agent", "person")

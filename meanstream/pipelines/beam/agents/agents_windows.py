@@ -23,7 +23,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.transform_arguments import as_seconds
+from meanstream.pipelines.beam.worker.transform_arguments import as_seconds
 
 MILLI = 1000
 LEAST_REFRESH = 1.0

@@ -28,11 +28,11 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.population_event import FittedReleases
 from meanstream.pipelines.beam.agents.ticks import tick_shards
-from meanstream.pipelines.beam.beam_intake import intake_in_global_window
-from meanstream.pipelines.beam.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.beam_windows import at_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Population, Release

@@ -12,7 +12,7 @@ import pyarrow as pa
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed
-from meanstream.pipelines.beam.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
 
 
 def releases_to_shards(

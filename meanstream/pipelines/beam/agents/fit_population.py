@@ -22,10 +22,10 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates
 from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting
-from meanstream.pipelines.beam.beam_metrics import metric_counter
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import at_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 

@@ -36,12 +36,12 @@ from meanstream.pipelines.beam.agents.population_event import PartialReleases
 from meanstream.pipelines.beam.agents.split_agents import NOTES
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting
-from meanstream.pipelines.beam.beam_intake import intake_in_global_window
-from meanstream.pipelines.beam.beam_metrics import metric_counter
-from meanstream.pipelines.beam.beam_samples import BATCH, RememberedWords
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.element_types.beam_samples import BATCH, RememberedWords
+from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import at_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Release

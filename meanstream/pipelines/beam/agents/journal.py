@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from meanstream.pipelines.beam.events import DamagedBytesError
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.store.state_snapshot import CHECKSUM_BYTES
 
 VERSION = 1

@@ -14,7 +14,7 @@ from meanstream.operators.collaboration.variance.pooled_variance import PooledVa
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, record_agent_hash
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
-from meanstream.pipelines.beam.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.pipelines.beam.element_types.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
 from meanstream.streaming.store.state_snapshot import Columns
 
 _LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name not in ("agent", "covariates"))

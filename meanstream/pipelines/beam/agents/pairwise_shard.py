@@ -14,8 +14,8 @@ from meanstream.operators.papers.colme.pairwise_federation import FederationSett
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns, Words
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.beam_samples import repeated_samples
-from meanstream.pipelines.beam.packed import packed, unpacked
+from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
+from meanstream.pipelines.beam.element_types.packed import packed, unpacked
 
 NEVER = -(2**62)
 

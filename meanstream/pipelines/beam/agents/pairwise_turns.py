@@ -35,16 +35,16 @@ from meanstream.pipelines.beam.agents.waiting_samples import (
     take_waiting_samples,
     waiting_up_to,
 )
-from meanstream.pipelines.beam.beam_intake import SampleIntake
-from meanstream.pipelines.beam.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.beam_metrics import metric_counter
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import ForGood, at_window_time
-from meanstream.pipelines.beam.elements import Part, SampleFields
-from meanstream.pipelines.beam.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
-from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.beam_intake import SampleIntake
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import ForGood, at_window_time
+from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal

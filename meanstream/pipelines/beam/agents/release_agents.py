@@ -28,11 +28,11 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger, charges_of_rows
 from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting, take_waiting_samples
-from meanstream.pipelines.beam.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import at_window_time
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.agents.agents_releases import release_budget_lines, release_refusal_lines, release_rows
 from meanstream.streaming.agents.drift_figures import DriftsOfReleases
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal

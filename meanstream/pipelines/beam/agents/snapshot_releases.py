@@ -21,17 +21,17 @@ from meanstream.pipelines.beam.agents.gather_releases import GatherShard, Receiv
 from meanstream.pipelines.beam.agents.population_event import FittedReleases
 from meanstream.pipelines.beam.agents.split_agents import NOTES
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
-from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.beam_windows import ForGood
-from meanstream.pipelines.beam.transform_arguments import (
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_shards,
     require_populations,
     require_told_quantiles,
     shown_settings,
 )
-from meanstream.pipelines.beam.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Release
 

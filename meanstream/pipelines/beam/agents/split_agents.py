@@ -18,11 +18,16 @@ from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
-from meanstream.pipelines.beam.beam_intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
-from meanstream.pipelines.beam.beam_samples import RememberedWords
-from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.beam_windows import at_window_time
-from meanstream.pipelines.beam.packed import pack_narrow
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.packed import pack_narrow
+from meanstream.pipelines.beam.input.beam_intake import (
+    SampleIntake,
+    SampleReader,
+    intake_in_global_window,
+    intake_rejected,
+)
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.beam_windows import at_window_time
 from meanstream.streaming.events.event_columns import numbered_columns_together
 
 NOTES = "notes"

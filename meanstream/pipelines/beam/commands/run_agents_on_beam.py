@@ -9,7 +9,7 @@ from meanstream.pipelines.commands.run.checks import check_agents
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.pipelines.beam.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
     from meanstream.pipelines.options.agents_options import AgentsOptions
 
 

@@ -21,14 +21,14 @@ from meanstream.pipelines.beam.beam_runners import (
     runner_offsets_held_now,
     runner_secret_place,
 )
-from meanstream.pipelines.beam.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
 from meanstream.pipelines.beam.template.template_command import template_command_on_dataflow
-from meanstream.pipelines.beam.worker_secret import require_beam_secret_named
+from meanstream.pipelines.beam.worker.worker_secret import require_beam_secret_named
 from meanstream.pipelines.commands.run.checks import check_apart, check_store_place
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.hosts import ENGINE_ONLY
 from meanstream.pipelines.options.option_errors import Refusals, refusing_options
-from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agents_options import AgentsOptions

@@ -8,7 +8,7 @@ from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_
 from meanstream.pipelines.commands.run.checks import check_rounds
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.beam.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 

@@ -10,13 +10,13 @@ import apache_beam as beam
 
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agent_batch import AgentBatch
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.input.parse_lines import DEAD_LETTERS, UNITS, PrivacyUnit, dead_letter_kind_of_parse
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, PartitionRange
 from meanstream.pipelines.beam.kafka.read_kafka import TURN_SECONDS, PlanRanges, ReadPartition, ReadRange
-from meanstream.pipelines.beam.parse_lines import DEAD_LETTERS, UNITS, PrivacyUnit, dead_letter_kind_of_parse
-from meanstream.pipelines.beam.transform_arguments import as_seconds
-from meanstream.pipelines.beam.worker_secret import SecretPlace
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.pipelines.beam.worker.transform_arguments import as_seconds
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 BATCH = 1 << 14

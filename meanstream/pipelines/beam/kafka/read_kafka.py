@@ -24,12 +24,7 @@ from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.beam_metrics import metric_counter
-from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.beam_windows import at_window_time
-from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
-from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
-from meanstream.pipelines.beam.parse_lines import (
+from meanstream.pipelines.beam.input.parse_lines import (
     DEAD_LETTERS,
     MessageParser,
     PrivacyUnit,
@@ -37,9 +32,14 @@ from meanstream.pipelines.beam.parse_lines import (
     parsed_compact,
     parsed_timestamp,
 )
-from meanstream.pipelines.beam.worker_secret import SecretPlace
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.partition import PartitionReader, Taken
+from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
+from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.reading.partition import PartitionReader, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5

@@ -13,11 +13,11 @@ from apache_beam.options.pipeline_options import StandardOptions
 
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.events import VERSION, DamagedBytesError
-from meanstream.pipelines.beam.parse_lines import PrivacyUnit, value_parser
-from meanstream.pipelines.beam.parse_messages import BATCH, ParseMessages
+from meanstream.pipelines.beam.element_types.events import VERSION, DamagedBytesError
+from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, value_parser
+from meanstream.pipelines.beam.input.parse_messages import BATCH, ParseMessages
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 READERS = ("DataflowRunner", "BundleBasedDirectRunner")

@@ -6,11 +6,11 @@ from typing import Any
 
 import apache_beam as beam
 
-from meanstream.pipelines.beam.beam_metrics import count_sent_metrics
-from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.events import beam_events_as_lines, check_beam_events
+from meanstream.pipelines.beam.element_types.events import beam_events_as_lines, check_beam_events
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.streaming.kafka.kafka_sink import sink_records
+from meanstream.pipelines.beam.worker.beam_metrics import count_sent_metrics
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.streaming.kafka.writing.kafka_sink import sink_records
 from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, Trust
 
 ANSWER_SECONDS = 300.0

@@ -13,14 +13,14 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from meanstream.operators.agents.admission import TOO_MANY, admission_names
-from meanstream.pipelines.beam.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.beam_metrics import metric_counter
-from meanstream.pipelines.beam.beam_samples import samples_by_shard
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.element_types.beam_samples import samples_by_shard
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window, rounds_due, wait_for_round
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
 

@@ -11,11 +11,8 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from meanstream.operators.rounds.round_records import Estimate, Public
-from meanstream.pipelines.beam.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import ForGood
-from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch, join_user_records
 from meanstream.pipelines.beam.rounds.rounds_windows import (
@@ -25,7 +22,10 @@ from meanstream.pipelines.beam.rounds.rounds_windows import (
     wait_for_round,
 )
 from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity

@@ -18,11 +18,9 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
-from meanstream.pipelines.beam.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.beam_samples import SHARDS
-from meanstream.pipelines.beam.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.beam_steps import Combine, Step, discreet_step
-from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
+from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.rounds.known_results import (
     ESTIMATES,
     FINDINGS,
@@ -31,7 +29,9 @@ from meanstream.pipelines.beam.rounds.known_results import (
     known_users_by_shard,
 )
 from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Combine, Step, discreet_step
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum

@@ -5,14 +5,14 @@ from __future__ import annotations
 import apache_beam as beam
 
 import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 - coders register themselves
-from meanstream.pipelines.beam.beam_samples import SHARDS
-from meanstream.pipelines.beam.beam_state import MarkKeys, StateOwner
-from meanstream.pipelines.beam.beam_windows import ForGood
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
+from meanstream.pipelines.beam.keyed_state.beam_state import MarkKeys, StateOwner
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, JoinSessions
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 

@@ -21,11 +21,11 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.beam_steps import Step
 from meanstream.pipelines.beam.rounds.rounds_coders import StageFindingsCoder, StageResultCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, carried_in_window
-from meanstream.pipelines.beam.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Window

@@ -22,9 +22,9 @@ from apache_beam.transforms.window import WindowFn
 
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require, valid_int
-from meanstream.pipelines.beam.beam_samples import SHARDS, sample_batch
-from meanstream.pipelines.beam.elements import Part, SampleFields
-from meanstream.pipelines.beam.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, sample_batch
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.rounds.known_results import WithFindings, known_at_one_worker, known_users_by_shard
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings
 from meanstream.pipelines.beam.rounds.rounds_parts import (
@@ -41,7 +41,7 @@ from meanstream.pipelines.beam.rounds.rounds_parts import (
 )
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds
 from meanstream.pipelines.beam.rounds.stages_on_beam import EncodeNextStage, FormatReports, FormatResults, StampReports
-from meanstream.pipelines.beam.transform_arguments import (
+from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
     as_shards,
@@ -50,7 +50,7 @@ from meanstream.pipelines.beam.transform_arguments import (
     settings_given,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping

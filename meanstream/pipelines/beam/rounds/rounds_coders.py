@@ -13,7 +13,7 @@ from apache_beam import coders
 from apache_beam.coders import typecoders
 
 from meanstream.operators.rounds.round_records import Tally
-from meanstream.pipelines.beam.events import (
+from meanstream.pipelines.beam.element_types.events import (
     VERSION,
     DamagedBytesError,
     EventCoder,

@@ -10,17 +10,17 @@ from typing import Any
 
 import apache_beam as beam
 
-from meanstream.pipelines.beam.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.beam_runners import run_on_runner
-from meanstream.pipelines.beam.beam_samples import SHARDS, RememberedWords
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
-from meanstream.pipelines.beam.beam_source import SourcePlace
-from meanstream.pipelines.beam.beam_steps import Step
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, RememberedWords
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import RunStages
 from meanstream.pipelines.beam.rounds.summaries_on_beam import summarize_by_shard
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_metrics import count_intake_metrics
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.rounds.open_windows import OpenWindows

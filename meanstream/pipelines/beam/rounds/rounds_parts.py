@@ -9,9 +9,9 @@ import apache_beam as beam
 import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.beam_intake import REJECTED, SampleIntake
-from meanstream.pipelines.beam.beam_samples import SHARDS
-from meanstream.pipelines.beam.elements import Part, SampleFields
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
 from meanstream.pipelines.beam.rounds.carried_windows import RunCarried
 from meanstream.pipelines.beam.rounds.curator_step import RunReleases
@@ -32,8 +32,8 @@ from meanstream.pipelines.beam.rounds.stages_on_beam import (
     TallyStage,
 )
 from meanstream.pipelines.beam.rounds.summaries_on_beam import SumBatches
-from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
@@ -61,7 +61,7 @@ class Summarized(NamedTuple):
 class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     """Private to private: samples to each user's sums per window, in batches of users, once per window.
 
-    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.elements.SampleFields`),
+    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
     or batches of them made by `sample_batch`. Output: `Summarized`. An element that is no sample goes to `rejected` and
     changes nothing for the others; late samples (`rejected_late`, for the operator) and users over their budget
     (`over_budget`) do not enter and are counted. Samples that have ids travel one by one, and of several of a user with

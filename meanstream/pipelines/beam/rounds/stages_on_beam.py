@@ -10,14 +10,14 @@ from apache_beam import typehints
 from apache_beam.pvalue import TaggedOutput
 
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
-from meanstream.pipelines.beam.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.beam_steps import Combine, Step
 from meanstream.pipelines.beam.rounds.known_results import FINDINGS
 from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
 from meanstream.pipelines.beam.rounds.rounds_coders import StageTallyCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, StageTally, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Combine, Step
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines, stage_event_line
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings

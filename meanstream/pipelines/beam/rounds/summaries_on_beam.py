@@ -14,11 +14,14 @@ from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from meanstream.operators.agents.admission import TOO_MANY, admission_names
 from meanstream.operators.records import Floats, Ints, Words
-from meanstream.pipelines.beam.beam_intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
-from meanstream.pipelines.beam.beam_metrics import metric_counter
-from meanstream.pipelines.beam.beam_samples import RememberedWords, repeated_samples, samples_by_shard
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.beam_steps import Step
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords, repeated_samples, samples_by_shard
+from meanstream.pipelines.beam.input.beam_intake import (
+    SampleIntake,
+    SampleReader,
+    intake_in_global_window,
+    intake_rejected,
+)
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.rounds.rounds_elements import (
     ForRound,
     UserBatch,
@@ -27,6 +30,8 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
     record_user_words,
 )
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import (

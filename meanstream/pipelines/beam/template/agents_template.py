@@ -45,7 +45,7 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
 
     from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
     from meanstream.pipelines.beam.agents.agents_from_files import AnswerAgentsSource, write_agents_file
-    from meanstream.pipelines.beam.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
     from meanstream.pipelines.beam.template.template_topic import ReadTopic
 
     if not is_template_file_place(options.source):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.worker_secret import RESOURCE
+from meanstream.pipelines.beam.worker.worker_secret import RESOURCE
 
 _DIGITS = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
 _EXPONENT = r"([eE][+-]?[0-9]{1,3})?"

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.beam_samples import SHARDS
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
 from meanstream.pipelines.beam.template import template_forms as forms
 from meanstream.pipelines.beam.template.template_forms import Form, choice_form
 from meanstream.pipelines.options.agents_options import AgentsOptions

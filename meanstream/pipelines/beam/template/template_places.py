@@ -6,11 +6,11 @@ import importlib.util
 from collections.abc import Mapping
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.files import file_in_bucket
+from meanstream.pipelines.beam.element_types.files import file_in_bucket
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.pipelines.options.base import OPTION_OF
-from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 PUBSUB = "projects/"
 """Names of topics and subscriptions begin with it."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 
 from meanstream.pipelines.beam.beam_sinks import write_to_topic_sink
+from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
-from meanstream.pipelines.beam.parse_lines import PrivacyUnit
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.pipelines.options.base import option_location
-from meanstream.streaming.kafka.kafka_location import is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 

@@ -18,7 +18,7 @@ from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
 from meanstream.pipelines.page.page_answers import check_answers
-from meanstream.streaming.kafka.kafka_location import is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.metrics.background import parse_server_address
 from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
 from meanstream.streaming.open_source import open_source

@@ -12,7 +12,7 @@ from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.streaming.agents.agents_homes import agents_of_store
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.kafka.kafka_location import is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.rounds_homes import users_of_store
@@ -24,7 +24,7 @@ from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
-    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
     from meanstream.streaming.sources.mapping import ColumnMapping
     from meanstream.streaming.sources.source_protocol import Source
 
@@ -123,6 +123,6 @@ def open_kafka_sinks(
     """Make what opens topics, if there are any."""
     if not any(map(is_kafka_location, places.values())):
         return None
-    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 
     return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)

@@ -33,7 +33,7 @@ from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
 from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_sink import sink_place_of
 from meanstream.streaming.sources.releases_file import ReleasesFile
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.engine.engine_stats import EngineStats
-    from meanstream.streaming.kafka.latest_releases import ReleasesTopic
+    from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
     from meanstream.streaming.metrics.engine_metrics import Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
 
@@ -198,7 +198,7 @@ def open_received_releases(location: str, possible: PossibleReleases) -> Release
     """Open a topic or a file of everybody's releases, of which only possible ones count."""
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
-    from meanstream.streaming.kafka.latest_releases import ReleasesTopic
+    from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
 
     return ReleasesTopic(KafkaLocation.parse(location, role="releases"), possible)
 

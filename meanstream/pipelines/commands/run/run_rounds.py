@@ -29,7 +29,7 @@ from meanstream.pipelines.commands.run.watching import (
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.rounds_options import RoundsOptions
-from meanstream.streaming.kafka.kafka_location import is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
 from meanstream.streaming.rounds.rounds_deployment import (
     RoundsDeployment,

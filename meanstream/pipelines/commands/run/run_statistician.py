@@ -22,7 +22,7 @@ from meanstream.pipelines.commands.run.waiting_line import wait_for_addresses, w
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-from meanstream.streaming.kafka.kafka_location import is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.open_sink import sink_place_of
 from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.rounds_deployment import named_rounds_deployment

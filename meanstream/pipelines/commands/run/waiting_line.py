@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from meanstream.operators.durations import parse_duration
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
-from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
@@ -53,7 +53,7 @@ def wait_for_addresses(
         ]
         if not topics:
             return
-        from meanstream.streaming.kafka.first_answer import wait_for_first_answers
+        from meanstream.streaming.kafka.connection.first_answer import wait_for_first_answers
 
         wait_for_first_answers(topics, seconds, noted)
     if health is not None:

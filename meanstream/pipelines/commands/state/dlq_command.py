@@ -162,7 +162,7 @@ def _reading(path: Path) -> Iterator[Store]:
 
 def _require_same_source(location: str, store: Path) -> None:
     """Refuse a file that has changed since a store has read it: a dead letter's place may hold another record."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.replay.reopen import reopened_source_name
     from meanstream.streaming.replay.same_file import require_same_file
     from meanstream.streaming.store.source_identity import ENGINES

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from meanstream.streaming.kafka.kafka_client import (
+from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaException,
     TopicPartition,
     make_client_admin,
     make_client_consumer,
     make_client_producer,
 )
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.kafka_topics import ensure_topic
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_topics import ensure_topic
 from meanstream.streaming.sources.source_protocol import AgentsOfStore
 
 ANSWER_SECONDS = 5.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.kafka.claims.claims_directory import AgentClaims, DirectoryBusyError
-from meanstream.streaming.kafka.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.sources.source_protocol import AgentsOfStore
 
 START_SECONDS = 30.0

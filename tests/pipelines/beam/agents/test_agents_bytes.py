@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.pipelines.beam import packed as packing
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
-from meanstream.pipelines.beam.packed import (
+from meanstream.pipelines.beam.element_types import packed as packing
+from meanstream.pipelines.beam.element_types.packed import (
     numbers_of_packed,
     packed_grown,
     packed_shrunk,

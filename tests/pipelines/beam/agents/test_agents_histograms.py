@@ -43,9 +43,9 @@ from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import gather_releases
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
-from meanstream.pipelines.beam.beam_samples import RememberedWords
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.packed import LATEST, unpacked
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.packed import LATEST, unpacked
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, engine_on, samples

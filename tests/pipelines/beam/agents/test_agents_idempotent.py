@@ -22,7 +22,6 @@ from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
-from meanstream.pipelines.beam.agent_batch import AgentBatchCoder
 from meanstream.pipelines.beam.agents import release_agents as release
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_coders import CODERS, EstimateBatchCoder, pack_for_coder
@@ -35,11 +34,12 @@ from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import GatherShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
-from meanstream.pipelines.beam.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.events import DamagedBytesError, EventCoder
-from meanstream.pipelines.beam.packed import unpacked
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatchCoder
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.packed import unpacked
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples

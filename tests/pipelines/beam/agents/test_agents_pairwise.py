@@ -24,7 +24,7 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_told_ids
 from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
-from meanstream.pipelines.beam.events import DamagedBytesError
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_idempotent import _leaves

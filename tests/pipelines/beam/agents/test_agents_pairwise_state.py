@@ -16,9 +16,9 @@ from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.agents.pairwise_turns import ESTIMATES, StepFederation
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
-from meanstream.pipelines.beam.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.packed import unpacked
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.element_types.packed import unpacked
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_pairwise import NAMES, SETTINGS, WINDOWS, noise, samples, totals_of
 

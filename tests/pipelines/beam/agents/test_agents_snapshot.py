@@ -33,8 +33,8 @@ from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
 from meanstream.pipelines.beam.beam_runners import runner_arguments
-from meanstream.pipelines.beam.beam_samples import RememberedWords
-from meanstream.pipelines.beam.beam_state import StateOwner
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples

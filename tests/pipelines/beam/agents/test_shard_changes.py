@@ -20,8 +20,8 @@ from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
-from meanstream.pipelines.beam.beam_samples import RememberedWords
-from meanstream.pipelines.beam.events import DamagedBytesError
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.agents.test_agents_idempotent import (
     Bag,

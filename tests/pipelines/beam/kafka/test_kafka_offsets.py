@@ -22,8 +22,8 @@ from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
 from meanstream.pipelines.beam.kafka.read_kafka import EventTimeProvider, ReadPartition, ReadRange
 from meanstream.streaming.events.event_columns import column_places
-from meanstream.streaming.kafka.partition import Marks, Taken
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 GAPS = (3, 4, 11)

@@ -22,9 +22,9 @@ from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
-from meanstream.pipelines.beam import parse_messages as parsing
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans
-from meanstream.pipelines.beam.parse_messages import ParseMessages
+from meanstream.pipelines.beam.input import parse_messages as parsing
+from meanstream.pipelines.beam.input.parse_messages import ParseMessages
 from meanstream.pipelines.beam.pubsub import pubsub_names as names
 from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
 from meanstream.pipelines.beam.pubsub.write_pubsub import WritePubSub

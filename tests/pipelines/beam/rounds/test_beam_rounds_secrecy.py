@@ -9,13 +9,13 @@ from typing import Any
 import apache_beam as beam
 import pytest
 
-from meanstream.pipelines.beam import beam_intake as intake
-from meanstream.pipelines.beam import beam_metrics as metrics
+from meanstream.pipelines.beam.input import beam_intake as intake
+from meanstream.pipelines.beam.input.parse_lines import dead_letters_of_parse
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.parse_lines import dead_letters_of_parse
 from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
 from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds, SummarizeUsers
+from meanstream.pipelines.beam.worker import beam_metrics as metrics
 from meanstream.streaming.events.base import PrivateEvent, PublicEvent
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.events.wire import PrivateDeadLetter

@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.rounds.curator_step import AddSums, CuratorSums, 
 from meanstream.pipelines.beam.rounds.known_results import FINDINGS
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
 from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.open_source import open_source

@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunR
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import SummarizeUsers
 from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import lines, run

@@ -10,7 +10,7 @@ import pytest
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.support.rounds_world import rounds_settings

@@ -14,10 +14,10 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam import parse_messages as parsing
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
-from meanstream.pipelines.beam.beam_state import StateOwner
-from meanstream.pipelines.beam.parse_messages import ParseMessages
+from meanstream.pipelines.beam.input import parse_messages as parsing
+from meanstream.pipelines.beam.input.parse_messages import ParseMessages
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.rounds import distinct_users as distinct
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches, distinct_by_shard

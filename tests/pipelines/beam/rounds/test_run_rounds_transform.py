@@ -16,8 +16,8 @@ from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Tally
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
-from meanstream.pipelines.beam.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.beam_runners import prism_runner_binary, runner_arguments
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.rounds import rounds_coders as coders
 from meanstream.pipelines.beam.rounds.round_transforms import (
     AnswerReports,
@@ -37,7 +37,7 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
     record_user_words,
 )
 from meanstream.pipelines.beam.rounds.stages_on_beam import SumTallies
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import run
