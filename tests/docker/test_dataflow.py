@@ -105,7 +105,7 @@ def pattern_of(name: str) -> tuple[Template, re.Pattern[str]]:
 
 def required(template: Template) -> dict[str, str]:
     """Texts for what a template needs."""
-    names = [parameter.name for parameter in template.parameters if parameter.required]
+    names = [name for name, parameter in template.parameters.items() if parameter.required]
     return {**{name: GOOD[name][0] for name in names if name in GOOD}, "upper": "100"}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -70,6 +69,8 @@ def take_output_folder(option: str, folder: Path, mark: str) -> None:
 
 def save_output(option: str, path: Path, data: bytes) -> None:
     """Write a file whole or not at all: what was there stays until then; a device or a pipe is written as it is."""
+    import secrets
+
     with writing_output(option, path):
         if path.exists() and not path.is_file():
             path.write_bytes(data)

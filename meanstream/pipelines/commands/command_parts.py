@@ -53,7 +53,7 @@ PARTS = {
     "schema": _Part("schema_command", "Print the JSON Schema of an event type.", "schema"),
     "run": _Part("run.command", "Estimate from a stream of events."),
     "simulate": _Part("papers.simulate.command", "Simulate the errors of a configuration."),
-    "theory": _Part("papers.simulate.theory_command", "Compute expected errors without a simulation."),
+    "theory": _Part("papers.simulate.theory_command", "Compute expected errors and bounds without a simulation."),
     "reproduce": _Part("papers.reproduce.command", "Reproduce the figures of a paper, or our own of moving means."),
     "explain": _Part("explain.command", "Show what a configuration protects, before anything runs."),
     "plan": _Part("explain.plan_command", "Predict errors before anything runs, of agents or rounds (default)."),

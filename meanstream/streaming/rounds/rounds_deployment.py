@@ -10,7 +10,7 @@ from typing import Any
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, LEARNING_ESTIMATOR
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Windows
-from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.kind import OF_STATISTICIAN, OF_USERS, SIDE, require_store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_deployment import (
@@ -74,6 +74,25 @@ def _kept_settings(path: Path) -> dict[str, Any] | None:
 def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_rounds_deployment` would refuse, without making anything; say whether there is a store."""
     return check_deployment_store(path, rounds_deployment_identity(settings), environment=environment)
+
+
+def own_rounds_settings(path: Path) -> RoundsSettings:
+    """Read the settings that a store of rounds was begun with.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, none that an engine has begun, or one of another kind.
+    """
+    store = Store.read(path)
+    try:
+        saved = store.settings()
+    finally:
+        store.close()
+    if saved is None:
+        raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
+    require_store_kind(path, saved, OF_USERS, OF_STATISTICIAN)
+    return RoundsSettings.of_plain({name: value for name, value in saved.items() if name != SIDE})
 
 
 def rounds_deployment_identity(settings: RoundsSettings) -> dict[str, Any]:

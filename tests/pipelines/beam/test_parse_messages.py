@@ -26,6 +26,7 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SampleRows,
 )
 from meanstream.pipelines.beam.input import parse_messages as parsing
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.connection.registered import wire_head
 from meanstream.streaming.open_source import open_source
@@ -97,7 +98,7 @@ def parsed_releases(elements: list[Any], parse: ParseMessages) -> tuple[list[byt
         lambda pipeline: (
             (
                 (pipeline | beam.Create(elements, reshuffle=False) | parse).samples
-                | ReleaseMeans(agents_world.SETTINGS, final_release=False, shards=4)
+                | ReleaseMeans(agents_world.SETTINGS, EngineOptions(final_release=False), shards=4)
             ).releases
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.agents.release_times import Counts
@@ -37,7 +38,7 @@ def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
     """Print the facts, as a record of the registry of deployments if that is asked for."""
     with refusing_options():
         settings = options.settings()
-        collaboration = explain_command_collaboration(options, settings)
+        collaboration = explain_command_collaboration(replace(options, mode=settings.mode), settings)
     facts = {**explain_command_privacy(settings, options.asked_quantiles), "collaboration": collaboration}
     if registry:
         print_registry_record(registry_record_of_agents(facts), as_json=options.json)

@@ -1,21 +1,23 @@
-"""`meanstream run`: streams of samples to private means. What runs is imported where a command begins."""
+"""`meanstream run`: streams of samples to private means, on the embedded engine."""
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
-from meanstream.pipelines.options.agent_side import AgentSideOptions
-from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.base import takes_options
-from meanstream.pipelines.options.collaborate_options import CollaborateOptions
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.pipelines.options.taken import takes_options
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.agent_side import AgentSideOptions
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.collaborate_options import CollaborateOptions
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 _log = logging.getLogger(f"{LOGGER}.run")
 
@@ -48,9 +50,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options(
-    AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=tell_unknown_variables
-)
+@takes_options("agents_options:AgentsOptions", beforehand=tell_unknown_variables)
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
@@ -60,24 +60,20 @@ def run_agents_command(options: AgentsOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --sink estimates.jsonl --releases releases.jsonl
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.run.run_agents import host_agents
+
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None and options.runner is None:
         raise BadOption("offsets must come with --runner, since the engine continues from its store")
     if options.runner is None:
-        from meanstream.pipelines.commands.run.run_agents import host_agents
-
         host_agents(options)
         return
     ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")
-@takes_options(
-    AgentSideOptions,
-    required=("source", "lower", "upper", "epsilon", "delta", "releases"),
-    beforehand=tell_unknown_variables,
-)
+@takes_options("agent_side:AgentSideOptions", beforehand=tell_unknown_variables)
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -89,15 +85,15 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --releases 'kafka://shared:9092/releases?config=shared.yaml'
     """  # noqa: D301 - click reads the escape
-    if options.releases is None:
-        raise BadOption("releases must be given")
     from meanstream.pipelines.commands.run.run_agents import host_agents
 
+    if options.releases is None:
+        raise BadOption("releases must be given")
     host_agents(options)
 
 
 @app.command("collaborate")
-@takes_options(CollaborateOptions, required=("releases", "store"), beforehand=tell_unknown_variables)
+@takes_options("collaborate_options:CollaborateOptions", beforehand=tell_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -113,9 +109,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 
 @app.command("rounds")
-@takes_options(
-    RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=tell_unknown_variables
-)
+@takes_options("rounds_options:RoundsOptions", beforehand=tell_unknown_variables)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.
 

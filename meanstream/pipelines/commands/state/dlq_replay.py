@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.validation import closest_valid
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.progress_line import log_progress_summary
 from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
@@ -14,16 +13,15 @@ from meanstream.pipelines.commands.run.run_engine import Input
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.options.base import option_location, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-from meanstream.streaming.engine.unused_records import COUNTED, FINAL
-from meanstream.streaming.replay.dead_letters import REASONS, DeadLetters, read_dead_letters
-from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.asked import ReplayOptions
+    from meanstream.streaming.replay.dead_letters import DeadLetters
+    from meanstream.streaming.replay.replay_letters import Replay
     from meanstream.streaming.store.store_deployment import Deployment
 
 
+COLUMNS = ("agent", "value", "time", "id", "person", "layout", "numbers_in_text")
 _TOLD = {
     "dead_letters": "records with dead letters",
     "replayed": "replayed",
@@ -34,15 +32,16 @@ _TOLD = {
 }
 
 
-def replay_dead_letters(options: AgentsOptions, place: str | None, reasons: list[str] | None) -> None:
-    """Run the engine on the records of dead letters at a place, and say what became of them."""
-    letters = _letters(place or options.dead_letters, reasons)
+def replay_dead_letters(options: ReplayOptions) -> None:
+    """Run the engine on the records, and say what became of them."""
+    options = _with_columns_of_store(options)
+    letters = _letters(options)
     if options.dry_run:
         dry_run_agents(options)
         return
     prepared: list[Replay] = []
 
-    def open_input(options: AgentsOptions, deployment: Deployment) -> Input:
+    def open_input(options: ReplayOptions, deployment: Deployment) -> Input:
         prepared.append(_prepare(options, deployment, letters))
         engine_options = replace(options.engine_options(), late="accept")
         return Input(prepared[0].source, engine_options, prepared[0].records, prepared[0].done)
@@ -59,25 +58,50 @@ def replay_dead_letters(options: AgentsOptions, place: str | None, reasons: list
         sys.stderr.write(f"{told}; {agents_summary_line(stats)}\n")
 
 
-def _letters(place: str | None, reasons: list[str] | None) -> DeadLetters:
+def _letters(options: ReplayOptions) -> DeadLetters:
     """Read the dead letters that are asked for."""
-    for reason in reasons or ():
+    from meanstream.operators.validation import closest_valid
+    from meanstream.streaming.engine.unused_records import COUNTED, FINAL
+    from meanstream.streaming.replay.dead_letters import REASONS, read_dead_letters
+
+    for reason in options.reason or ():
         if reason == COUNTED:
             raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")
         if reason in FINAL:
             raise BadOption(f"reason must be one that can pass, got {reason!r}: it was decided for good")
         if reason not in REASONS:
             raise BadOption(f"reason must be one of a dead letter's, got {reason!r}{closest_valid(reason, REASONS)}")
+    place = options.from_ or options.dead_letters
     if place is None:
         raise BadOption("from must be given, or dead_letters")
     with refusing_options():
         letters = read_dead_letters(place)
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
-    return letters.of(reasons=reasons or [reason for reason in REASONS if reason not in FINAL])
+    return letters.of(reasons=options.reason or [reason for reason in REASONS if reason not in FINAL])
 
 
-def _prepare(options: AgentsOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
+def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
+    """Fill in the columns that the store is filled from, where a store is named and no columns are given."""
+    from contextlib import closing
+
+    from meanstream.streaming.store.source_identity import source_identity_of
+    from meanstream.streaming.store.state_store import Store, StoreError
+
+    if not options.of_store:
+        return options
+    try:
+        with closing(Store.read(options.store)) as store:
+            known = source_identity_of(store) or {}
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    return replace(options, **{name: known[name] for name in COLUMNS if name in known and name not in options.said})
+
+
+def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
+    from meanstream.streaming.replay.reopen import reopened_source_name, reopening
+    from meanstream.streaming.replay.replay_letters import prepare_replay
+
     location = option_location(options.source)
     reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)
     return prepare_replay(deployment.store, reopened_source_name(location), reopen, letters, sort=options.sort)
