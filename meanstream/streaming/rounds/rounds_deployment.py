@@ -77,13 +77,7 @@ def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment
 
 
 def own_rounds_settings(path: Path) -> RoundsSettings:
-    """Read the settings that a store of rounds was begun with.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, none that an engine has begun, or one of another kind.
-    """
+    """Read the settings that a store of rounds was begun with."""
     store = Store.read(path)
     try:
         saved = store.settings()
