@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from meanstream.operators.agents.agents_settings import AgentsSettings
-    from meanstream.pipelines.options.asked import AuditEngineOptions
+    from meanstream.pipelines.options.asked_engine import AuditEngineOptions
 
 DEPLOYMENT = "audit"
 CANARIES = {"agents": 100_000, "engine": 2_000}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.evidence.audit_record import AuditRow
     from meanstream.operators.records import Ints
-    from meanstream.pipelines.options.asked import AuditTopicOptions
+    from meanstream.pipelines.options.asked_topic import AuditTopicOptions
 
 SAYS = {
     "conflict": "release ids with a second value",
