@@ -16,27 +16,15 @@ from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 
 
-class FittedPopulation(Protocol):
-    """What everybody's releases say: public, computed once per snapshot."""
-
-    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
-        """Private: answer each agent, given its own raw mean."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
-        ...
-
-
 class ReleaseSummary(Protocol):
-    """Public: what a fit reads of everybody's newest releases. Those of disjoint groups of agents merge.
+    """Public: what a fit reads of everyone's newest releases. Those of disjoint groups of agents merge.
 
     Merging is commutative and associative to the last bit: a population is the same, however its agents were split.
     """
@@ -76,7 +64,7 @@ class Collaboration(Protocol):
         ...
 
     def fit_summary(self, summary: Any, sample_variance: VariancePosterior | float) -> FittedPopulation:
-        """Fit to a summary of everybody's newest release, given what is known of the variance of one sample."""
+        """Fit to a summary of everyone's newest release, given what is known of the variance of one sample."""
         ...
 
 
@@ -125,11 +113,6 @@ def make_collaboration(
         Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
         False if the caller counted the samples.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown or a parameter is out of range.
-
     Examples
     --------
     >>> make_collaboration("pooled_prior", lower=0.0, upper=1.0)
@@ -154,7 +137,7 @@ def answers_from_releases(
     value_variance: Floats | None = None,
     level: float = 0.95,
 ) -> AgentEstimates:
-    """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
+    """Public: what anyone can say of each agent's mean; its newest release takes the place of its raw mean.
 
     Parameters
     ----------

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meanstream.pipelines.commands.command_outputs import writing_output
-from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
+LettersOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
 ReasonOption = Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)]
 StoreOption = Annotated[
     Path | None, cli_option("Store of the run, to leave out records that a replay has counted since.", INPUT)
@@ -39,7 +38,7 @@ def dlq() -> None:
 @app.command("list")
 def dlq_list(
     *,
-    dead_letters: PlaceOption,
+    dead_letters: LettersOption,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,13 +56,13 @@ def dlq_list(
         return
     columns = ("reason", "source", "partition", "records", "first", "last", "bytes")
     _print_table(columns, [{**group, "bytes": _sizes(group)} for group in groups])
-    _tell_unreadable(letters)
+    _print_unreadable(letters)
 
 
 @app.command("show")
 def dlq_show(
     *,
-    dead_letters: PlaceOption,
+    dead_letters: LettersOption,
     reason: ReasonOption = None,
     partition: Annotated[int | None, cli_option("Partition to select.", INPUT)] = None,
     source: Annotated[str | None, cli_option("Source to select and to read; required by --raw-to.", INPUT)] = None,
@@ -101,7 +100,7 @@ def dlq_show(
     )
     if len(found) > limit:
         sys.stderr.write(f"{len(found) - limit:,} more: see --limit\n")
-    _tell_unreadable(letters)
+    _print_unreadable(letters)
 
 
 @app.command("replay")
@@ -124,6 +123,8 @@ def dlq_replay_again(options: ReplayOptions) -> None:
       meanstream dlq replay --config run.yaml --from dead_letters.jsonl --reason late
       meanstream dlq replay --store state.db --source flights.csv --from dead_letters.jsonl
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
+
     replay_dead_letters(options)
 
 
@@ -235,6 +236,6 @@ def _cell(value: Any) -> str:
     return "-" if value is None else printable(str(value))
 
 
-def _tell_unreadable(letters: DeadLetters) -> None:
+def _print_unreadable(letters: DeadLetters) -> None:
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")

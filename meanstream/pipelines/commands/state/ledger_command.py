@@ -94,7 +94,7 @@ def ledger_sign(
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.own_paths import (
         own_files_of_store,
-        require_own_path_beside_no_store,
+        require_no_store_file,
         require_own_paths_apart,
     )
     from meanstream.streaming.store.ledger_signature import deployment_of_ledger, sign_head
@@ -104,7 +104,7 @@ def ledger_sign(
 
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store) | {"the signing key": signing_key})
-        require_own_path_beside_no_store("to", to)
+        require_no_store_file("to", to)
     try:
         report, name = audit_ledger(store), deployment_of_ledger(store)
     except DamagedStoreError as error:
@@ -119,15 +119,7 @@ def ledger_sign(
 
 
 def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -> NotedLedger:
-    """Check a signed head; give what it says of the ledger.
-
-    Raises
-    ------
-    BadOption
-        If one of the two files is not given, or is not what it should be.
-    RunFailed
-        If the head is not what the signer signed, or is about another deployment.
-    """
+    """Check a signed head; give what it says of the ledger."""
     from meanstream.streaming.store.database import StoreError
     from meanstream.streaming.store.ledger_signature import BadSignatureError, noted_by_signer
 
@@ -161,7 +153,7 @@ def ledger_backup(
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.own_paths import (
         own_files_of_store,
-        require_own_path_beside_no_store,
+        require_no_store_file,
         require_own_paths_apart,
     )
     from meanstream.streaming.store.database import CopyFailedError
@@ -170,7 +162,7 @@ def ledger_backup(
 
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store))
-        require_own_path_beside_no_store("to", to)
+        require_no_store_file("to", to)
     try:
         report = back_up_store(store, to)
     except (DamagedStoreError, CopyFailedError) as error:

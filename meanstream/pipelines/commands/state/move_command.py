@@ -58,7 +58,7 @@ def move(
         raise BadOption(str(error)) from None
     finally:
         giver.close()
-    _tell(facts, as_json=as_json)
+    _print_facts(facts, as_json=as_json)
 
 
 def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
@@ -73,12 +73,8 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
     identity = giver.state("identity")
     if identity is None:
         raise StoreError(f"from must have been begun by an engine, got {str(giver.path)!r}")
-
-    def is_ours(key: bytes) -> bool:
-        return identity_made_with(identity, key)
-
-    secret = load_secret(giver.path, environment=environment, create=False, recognized=is_ours)
-    require(is_ours(secret), "secret_file", "be the key that the stores began with", "another")
+    secret = load_secret(giver.path, environment=environment, create=False)
+    require(identity_made_with(identity, secret), "secret_file", "be the key that the stores began with", "another")
     try:
         taker = _begun_taker(path) if path.exists() else None
         if taker is not None:
@@ -92,7 +88,7 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
 
 
 def _begun_taker(path: Path) -> Store | None:
-    """Open the other store; None if whoever made it was killed before it had settings."""
+    """Open the other store; None if anyone who made it was killed before it had settings."""
     from meanstream.streaming.store.database import EmptyStoreError
     from meanstream.streaming.store.state_store import Store
 
@@ -107,7 +103,7 @@ def _begun_taker(path: Path) -> Store | None:
 
 
 def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named: bool) -> Store:
-    """Make the other store, or go on making it where somebody was killed."""
+    """Make the other store, or go on making it where someone was killed."""
     from meanstream.streaming.store.secret_source import secret_path
     from meanstream.streaming.store.state_store import Store
 
@@ -123,9 +119,9 @@ def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named
 
 
 def _write_secret(path: Path, secret: bytes) -> bool:
-    """Put the key beside the new store, for its owner alone; say whether it was not there yet.
+    """Put the key next to the new store, for its owner alone; say whether it was not there yet.
 
-    One that was begun is ended: whoever wrote it was killed. Another one is not written over, and nothing is written
+    One that was begun is ended: anyone who wrote it was killed. Another one is not written over, and nothing is written
     to a file that others may read.
     """
     try:
@@ -144,7 +140,7 @@ def _write_secret(path: Path, secret: bytes) -> bool:
     return not found
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     from meanstream.pipelines.options.base import print_options_json
 
     if as_json:
