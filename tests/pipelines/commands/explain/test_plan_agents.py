@@ -28,7 +28,7 @@ def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.M
     asked = ("--quantiles", ".9,.5", "--exceeds", "30", "--mean", "10", "--stddev", "30")
     found = asks(*WHOLE, *asked, "--json").json
     names = ["quantile 0.5", "quantile 0.9", "share above 30"]
-    assert [row["asked"] for row in found["shares"][1::3]] == names
+    assert [row["question"] for row in found["shares"][1::3]] == names
     assert [row["samples"] for row in found["shares"][:3]] == [row["samples"] for row in found["rows"]]
     plain = asks(*WHOLE, "--stddev", "30", "--json").json
     assert "shares" not in plain
@@ -36,7 +36,7 @@ def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.M
     assert found["unit"]["mu"] == pytest.approx(plain["unit"]["mu"], rel=1e-6)
     text = asks(*WHOLE, *asked).out.decode()
     for row in found["shares"]:
-        assert f"{row['asked']}" in text
+        assert f"{row['question']}" in text
         assert f"± {row['half_width_released']:.3g}" in text
     scheduled = asks(*WHOLE, *asked, "--horizon", "40", "--json").json
     assert scheduled["shares"][5]["half_width_released"] > found["shares"][5]["half_width_released"]
