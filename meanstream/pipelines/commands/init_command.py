@@ -18,7 +18,7 @@ def init(
     kind: Annotated[str, typer.Argument(help=f"{' | '.join(KINDS)}: the `run` command of the options.")],
     file: Annotated[str, typer.Argument(help="New file, or - for standard output.")] = "-",
 ) -> None:
-    """Write a configuration file with every option of a run, its help and its default.
+    """Write a configuration file with all options of a run.
 
     \b
     Example:

@@ -20,7 +20,7 @@ def schema(
         ),
     ],
 ) -> None:
-    """Print the JSON Schema of an event type, or of a file of options for `run --config`.
+    """Print the JSON Schema of an event type or of an options file.
 
     \b
     Examples:

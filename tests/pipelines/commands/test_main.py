@@ -60,6 +60,7 @@ def test_the_commands_of_the_manual_exist() -> None:
         "explain agents",
         "simulate agents",
         "theory agents",
+        "theory rounds",
         "reproduce colme",
         "demo",
         "demo rounds",

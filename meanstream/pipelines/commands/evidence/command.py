@@ -28,7 +28,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def audit() -> None:
-    """Attack the code as it runs, and measure a lower bound on its privacy loss."""
+    """Attack the running code for a lower bound on its privacy loss."""
 
 
 @app.command("mechanism")
