@@ -77,7 +77,7 @@ class TheoryOptions:
 @takes_options(
     TheoryOptions,
     typed=(
-        *("config", "agents", "steps", "means", "stddev", "epsilon", "delta"),
+        *("config", "agents", "steps", "means", "levels", "epsilon", "delta"),
         *("counter", "weights", "schedule", "checkpoints", "mode", "json"),
     ),
 )
