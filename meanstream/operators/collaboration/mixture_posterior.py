@@ -14,9 +14,12 @@ from meanstream.operators.records import Floats
 Floats32 = NDArray[np.float32]
 FAR, NEARER = 2.84, 1.15
 """Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^2.5`."""
-CONTRADICTED = (1.0, 2.0)
+FAR_SHARE = 0.5
+"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its own mean; own means
+that are kept say themselves whether they are far."""
+CONTRADICTED = (0.3, 1.2)
 """From where to where an own mean contradicts the prior, in predicted standard deviations,"""
-BELIEVED, LATER = 0.3, 1.5
+BELIEVED, LATER = 0.3, 0.75
 """and where an answer keeps less of it than the square of the first, by how much later: exact classes stay exact."""
 _ELEMENTS = 1 << 16
 """Agents times components at a time: they stay in the cache."""
@@ -169,14 +172,15 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     `r`, the posterior's variance over the own one, is the share that an answer keeps of its agent's own mean. Among the
     5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
     answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
-    quantile that covers .90 of them (by simulation, within 2 %). The half-width lies in the middle between that and the
-    normal one: 95 % intervals get longer by at most 22 %, and no longer than those of the own mean.
+    quantile that covers .90 of them (by simulation, within 2 %). The half-width lies between that and the normal one,
+    nearer to the first where nothing is kept of the own mean: 95 % intervals get longer by at most 22 %, and no longer
+    than those of the own mean. Where much is kept, `posterior_doubted_interval` covers those who are far.
 
     Examples
     --------
     >>> weight = np.array([1.0, 0.5, 0.01])
     >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
-    [1.96, 2.3, 2.4]
+    [1.96, 2.13, 2.4]
     """
     kept = np.minimum(posterior_variance / own_variance, 1.0)
     far = np.square(kept)
@@ -184,8 +188,9 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     far *= -NEARER / _NOMINAL
     far += FAR / _NOMINAL
     np.maximum(far, 1.0, out=far)
+    far -= 1.0
+    far *= FAR_SHARE * (1 - kept)
     far += 1.0
-    far *= 0.5
     far *= ndtri(0.5 + 0.5 * level)
     far *= np.sqrt(posterior_variance)
     return np.minimum(far, half_width_alone(own_variance, level), out=far)
@@ -212,7 +217,7 @@ def posterior_doubted_interval(
     more is far from everybody, or the prior is wrong: its spread is read off noisy releases, and populations have
     longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
     holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
-    mean goes from what is predicted to twice that; whom the prior describes has the shorter
+    mean goes from a third of what is predicted to a fifth more than it; whom the prior describes has the shorter
     interval. Only where both disagree may it be longer than that of the own mean: cut back to that length it covers
     less, and least with few samples, where intervals alone cover too little.
 
@@ -222,7 +227,7 @@ def posterior_doubted_interval(
     >>> lower, upper = posterior_doubted_interval(zero, 2 * half, mean=np.array([0.1, -0.7, 3.0]), kept=half,
     ...                                           own_stddev=2 * half, level=0.95)
     >>> lower.round(2).tolist(), upper.round(2).tolist()
-    ([-1.0, -1.0, -1.0], [1.0, 1.0, 4.96])
+    ([-1.0, -1.94, -1.0], [1.0, 1.0, 4.96])
     """
     shift = mean - value
     away = np.abs(shift)
