@@ -15,6 +15,7 @@ from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.local_spread import local_spread_doubt
 from meanstream.operators.collaboration.mixture_posterior import (
     MixturePrior,
+    mixture_mean,
     mixture_posterior,
     posterior_doubted_interval,
     posterior_far_half_width,
@@ -206,6 +207,7 @@ def test_posteriors_in_32_bits_are_those_in_64(narrowest: float, outside: float)
     mean = center[rng.integers(0, k, n)] + rng.normal(0, 2, n) * stddev
     away = np.full(n, outside * width**2)
     value, posterior = mixture_posterior(prior, mean, stddev**2, away)
+    np.testing.assert_array_equal(mixture_mean(prior, mean, stddev**2, away), value)
     some = slice(100, 101)
     alone = mixture_posterior(prior, mean[some], stddev[some] ** 2, away[some])
     assert (alone[0][0], alone[1][0]) == (value[100], posterior[100])
