@@ -29,11 +29,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.usual import usual_histogram
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
-from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.registry import Collaboration, collaboration_name, make_collaboration
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Words
@@ -43,6 +42,7 @@ from meanstream.pipelines.beam.agents.answer import (
     FormatEstimates,
     FormatReleases,
 )
+from meanstream.pipelines.beam.agents.coders import require_coded
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.hashed_covariates import covariates_given
 from meanstream.pipelines.beam.agents.pairwise import CollaboratePairwise, PairwiseCollaborated
@@ -160,8 +160,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
         everybody at the end.
-    collaboration : str, optional
-        "learned_prior", "pooled_prior", "james_stein", "tests" or "none"; by default that of the mode.
+    collaboration : str or Collaboration, optional
+        "learned_prior", "pooled_prior", "james_stein", "tests" or "none"; by default that of the mode. An object of
+        your own must use summaries and populations of Meanstream, whose bytes Beam knows.
     level : float
         Coverage of the intervals.
     stddev : float, optional
@@ -191,7 +192,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         allowed_lateness: float | str = 0.0,
         final_release: bool | None = None,
         shards: int = AGENT_SHARDS,
-        collaboration: str | None = None,
+        collaboration: str | Collaboration | None = None,
         level: float = 0.95,
         stddev: float | None = None,
         quantiles: Sequence[float] = (),
@@ -234,8 +235,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         self._settings = settings or AgentsSettings(**given)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
-        collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
-        make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
+        by_default = "tests" if self._settings.mode == "paper" else "learned_prior"
+        collaboration = by_default if collaboration is None else collaboration_name(collaboration)
+        require_coded(make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper))
         options = EngineOptions(
             collaboration=collaboration,
             level=level,

@@ -20,6 +20,7 @@ import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.transforms.window import WindowFn
 
+from meanstream.operators.estimators.registry import estimator_name
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require, valid_int
 from meanstream.pipelines.beam.arguments import (
@@ -123,8 +124,8 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : str
-        A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
+    estimator : str or class
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`, or a class of your own.
     secret : SecretPlace, optional
         Where workers find the secret; by default in their environment.
     shards, user, value, time, id, max_future, max_users
@@ -148,7 +149,7 @@ epsilon 1), got None
 
     def __init__(
         self,
-        estimator: str | RoundsSettings,
+        estimator: str | type[Any] | RoundsSettings,
         *,
         secret: SecretPlace | None = None,
         shards: int = SHARDS,
@@ -189,7 +190,10 @@ epsilon 1), got None
             given["window"] = as_window(given["window"])
             if "allowed_lateness" in given:
                 given["allowed_lateness"] = as_seconds("allowed_lateness", given["allowed_lateness"])
-        self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
+        if isinstance(estimator, RoundsSettings):
+            self._settings = estimator
+        else:
+            self._settings = RoundsSettings(estimator=estimator_name(estimator), **given)
         shards, max_users = as_shards(shards), valid_int("max_users", max_users)
         self._secret = secret or SecretPlace()
         self._shards = shards

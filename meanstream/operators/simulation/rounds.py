@@ -15,7 +15,7 @@ from meanstream.operators.rounds.central import CentralEstimator, run_central
 from meanstream.operators.rounds.protocol import Estimator, assign_protocol_stages, run_protocol
 from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_laws import BetweenLaw, parse_round_law
+from meanstream.operators.simulation.round_laws import BetweenLaw, SampleLaw, parse_round_law
 from meanstream.operators.simulation.round_population import RoundPopulation
 from meanstream.operators.simulation.words import SeededWords
 from meanstream.operators.validation import require
@@ -69,7 +69,7 @@ class RoundsConfig:
     users: int = 10_000
     epsilon: float = 1.0
     sizes: str = "point:1"
-    data: str = "rademacher:0"
+    data: str | SampleLaw = "rademacher:0"
     between_users_law: str | None = None
     order: str = "shuffled"
     least_size: int = 1
@@ -90,7 +90,13 @@ class RoundsConfig:
         """Everybody who is asked."""
         between = None if self.between_users_law is None else BetweenLaw.parse(self.between_users_law)
         sizes = SizeDistribution.parse(self.sizes)
-        everybody = RoundPopulation(self.users, sizes, parse_round_law(self.data), between, self.order)
+        everybody = RoundPopulation(
+            self.users,
+            sizes,
+            parse_round_law(self.data) if isinstance(self.data, str) else self.data,
+            between,
+            self.order,
+        )
         return everybody.of_at_least(self.least_size)
 
     def build(self) -> Estimator:
@@ -111,7 +117,7 @@ class RoundsConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        return asdict(self) | {"data": self.data if isinstance(self.data, str) else "own"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from meanstream.operators.durations import DURATION_RULE
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.secret import RESOURCE
 
@@ -18,8 +19,8 @@ _EXPONENT = r"([eE][+-]?[0-9]{1,3})?"
 _POSITIVE = rf"(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*){_EXPONENT}"
 _NUMBER = rf"[+-]?{_DIGITS}{_EXPONENT}"
 _COUNT = r"[1-9][0-9]*"
-_DURATION = rf"{_DIGITS}[smhdw]"
-_SPAN = r"(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*)[smhdw]"
+_DURATION = rf"{_DIGITS}(min|[smhdw])"
+_SPAN = r"(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*)(min|[smhdw])"
 _COLUMN = r"[^\x00-\x1f,]+"
 _BROKER = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
 _TOPIC = rf"kafka://{_BROKER}(,{_BROKER})*/[A-Za-z0-9._-]{{1,249}}(\?[A-Za-z]+=[^&\s]+(&[A-Za-z]+=[^&\s]+)*)?"
@@ -92,8 +93,8 @@ COUNT = Form(_COUNT, "be a whole number from 1 on", int)
 FLAG = Form(
     "true|false", "be true or false", lambda text: text == "true", param_type="BOOLEAN", choices=("true", "false")
 )
-DURATION = Form(_DURATION, "be a duration such as 90s, 15m, 1h, 1d or 2w")
-SPAN = Form(_SPAN, "be a duration such as 90s, 15m, 1h, 1d or 2w, longer than nothing")
+DURATION = Form(_DURATION, DURATION_RULE)
+SPAN = Form(_SPAN, DURATION_RULE + ", longer than nothing")
 COLUMN = Form(_COLUMN, "be the name of a column")
 COLUMNS = Form(rf"{_COLUMN}(,{_COLUMN})+", "be names of columns x,y,z")
 BOUND = Form(rf"{_NUMBER}(,{_NUMBER})*", "be a number, or one for each of values: x,y,z")

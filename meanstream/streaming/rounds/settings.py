@@ -255,6 +255,7 @@ epsilon 1), got None
         """
         default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        found["estimator"] = str(self.estimator)  # the name alone of a class that was passed
         found["edition"] = (self.edition or self._class.newest_edition) if self._has_editions else 1
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
 

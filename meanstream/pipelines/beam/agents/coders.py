@@ -18,12 +18,13 @@ from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
-from meanstream.operators.collaboration.registry import SUMMARIES
+from meanstream.operators.collaboration.registry import SUMMARIES, Collaboration
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import OwnSamples, ReleaseColumns
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.records import (
     AgentReleases,
@@ -358,6 +359,21 @@ CODERS: dict[type, type[coders.Coder]] = {
 
 for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
+
+
+def require_coded(collaboration: Collaboration) -> None:
+    """Refuse a collaboration whose summary or population has no coder, before the pipeline runs."""
+    empty = np.zeros(0, np.int64)
+    none = ReleaseColumns(
+        agent=empty, index=empty, count=empty, total=empty, mean=np.zeros(0), noise_variance=np.zeros(0)
+    )
+    summary = collaboration.summarize(none)
+    for what, made, known in (
+        ("summaries", summary, SUMMARIES),
+        ("populations", collaboration.fit_summary(summary, 1.0), POPULATIONS),
+    ):
+        rule = f"use one of Meanstream's {what} on Beam ({', '.join(one.__name__ for one in known.values())})"
+        require(type(made) in known.values(), "collaboration", rule, type(made).__name__)
 
 
 def _plain(fitted: Any) -> tuple[list[Any], Columns]:

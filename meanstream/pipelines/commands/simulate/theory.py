@@ -93,7 +93,7 @@ def theory_facts(config: SimulationConfig) -> dict[str, Any]:
     return forecast_agents_table(
         agents=config.agents,
         checkpoints=config.checkpoints,
-        classes=len(config.means.split(",")),
+        classes=len(str(config.means).split(",")),
         stddev=given_option("stddev", config.stddev),
         half_width=config.half_width,
         epsilon=config.epsilon,
