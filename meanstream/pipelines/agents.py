@@ -47,7 +47,7 @@ from meanstream.pipelines.beam.agents.collaborated import Collaborated, collabor
 from meanstream.pipelines.beam.agents.hashed_covariates import covariates_given
 from meanstream.pipelines.beam.agents.pairwise import CollaboratePairwise, PairwiseCollaborated
 from meanstream.pipelines.beam.agents.parts import Released, ReleaseMeans
-from meanstream.pipelines.beam.agents.records import AgentReleases
+from meanstream.pipelines.beam.agents.records import AgentReleases, ForgetAgent
 from meanstream.pipelines.beam.agents.snapshot import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.arguments import (
@@ -78,6 +78,7 @@ __all__ = [
     "EngineOptions",
     "EstimateAgents",
     "FederationSettings",
+    "ForgetAgent",
     "PairwiseCollaborated",
     "ParseMessages",
     "Parsed",

@@ -30,6 +30,7 @@ from meanstream.pipelines.beam.agents.records import (
     AgentReleases,
     AgentSamples,
     EstimateBatch,
+    ForgetAgent,
     ForShard,
     OwnBatch,
     Packed,
@@ -147,6 +148,8 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return b"m" + b"".join(_TICK.pack(tick.number, tick.newest) for tick in value.ticks)
         if isinstance(value, Packed):
             return b"p" + value.encoded
+        if isinstance(value, ForgetAgent):
+            return b"f" + value.agent.encode()
         raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
 
     def decode(self, encoded: bytes) -> ForShard:
@@ -158,6 +161,8 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return Ticks(tuple(Tick(*one) for one in _TICK.iter_unpack(encoded[1:])))
         if encoded[:1] == b"p":
             return Packed(encoded[1:])
+        if encoded[:1] == b"f":
+            return ForgetAgent(encoded[1:].decode())
         raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
     def estimate_size(self, value: ForShard) -> int:

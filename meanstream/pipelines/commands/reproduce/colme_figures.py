@@ -7,6 +7,7 @@ from typing import Any
 
 STEPS = 30_000
 REFERENCE_STEPS = (1_000, 2_000, 5_000, 10_000, 30_000)
+LADDER_STEPS = (200, 500, 1_000, 5_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

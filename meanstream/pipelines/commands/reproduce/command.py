@@ -17,6 +17,7 @@ import typer
 from meanstream.pipelines.commands.reproduce.colme_figures import (
     FIGURES,
     LADDER,
+    LADDER_STEPS,
     REFERENCE_STEPS,
     STEPS,
     ColmeCurve,
@@ -138,7 +139,7 @@ def _times(points: int) -> tuple[int, ...]:
     import numpy as np
 
     spaced = np.unique(np.geomspace(1, STEPS, points).round().astype(int)).tolist()
-    return tuple(sorted({*spaced, *REFERENCE_STEPS}))
+    return tuple(sorted({*spaced, *REFERENCE_STEPS, *LADDER_STEPS}))
 
 
 @lru_cache(maxsize=8)
@@ -191,14 +192,14 @@ def reproduce_ladder_text(result: dict[str, Any]) -> str:
     lines = [
         f"squared error after so many samples of each agent, {result['runs']} runs, seed {result['seed']}; in brackets "
         "relative to the step before",
-        f"{'':<32}" + "".join(f"{step:>18,}" for step in REFERENCE_STEPS),
+        f"{'':<32}" + "".join(f"{step:>18,}" for step in LADDER_STEPS),
     ]
     curves = result["panels"][0]["curves"]
     errors = [dict(zip(curve["checkpoints"], curve["mse"], strict=True)) for curve in curves]
     for curve, before, ours in zip(curves, [None, *errors], errors, strict=False):
-        cells = (f"{ours[at]:.2e}" + (f" ({ours[at] / before[at]:.2f})" if before else "") for at in REFERENCE_STEPS)
+        cells = (f"{ours[at]:.2e}" + (f" ({ours[at] / before[at]:.2f})" if before else "") for at in LADDER_STEPS)
         lines.append(f"{curve['label']:<32}" + "".join(f"{cell:>18}" for cell in cells))
-    left = (f"({errors[-1][at] / errors[0][at]:.2f})" for at in REFERENCE_STEPS)
+    left = (f"({errors[-1][at] / errors[0][at]:.2f})" for at in LADDER_STEPS)
     lines.append(f"{'all steps':<32}" + "".join(f"{cell:>18}" for cell in left))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 

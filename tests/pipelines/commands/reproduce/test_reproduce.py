@@ -17,7 +17,8 @@ from meanstream.pipelines.commands.reproduce.colme_figures import FIGURES
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reproduce, "STEPS", 300)
-    monkeypatch.setattr(reproduce, "REFERENCE_STEPS", (100, 300))
+    for name in ("REFERENCE_STEPS", "LADDER_STEPS"):
+        monkeypatch.setattr(reproduce, name, (100, 300))
 
     def run(arguments: str) -> tuple[int, str, str]:
         words = arguments.split() if arguments.startswith("ladder") else ["colme", *arguments.split()]
