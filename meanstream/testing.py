@@ -10,7 +10,7 @@ Examples
 
 from __future__ import annotations
 
-from meanstream.operators.audit.collaboration_checks import check_collaboration
-from meanstream.operators.audit.estimator_checks import check_estimator
+from meanstream.operators.evidence.collaboration_checks import check_collaboration
+from meanstream.operators.evidence.estimator_checks import check_estimator
 
 __all__ = ["check_collaboration", "check_estimator"]

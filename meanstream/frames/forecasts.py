@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from meanstream.frames.frame_table import ShownTable, table_axes
 from meanstream.frames.given import check_given
-from meanstream.frames.table import ShownTable, table_axes
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
 from meanstream.operators.collaboration.registry import Collaboration
-from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR
-from meanstream.operators.simulation.round_laws import SampleLaw
+from meanstream.operators.papers.simulation.round_laws import SampleLaw
 from meanstream.operators.validation import require
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.rounds.sizes_file import read_sizes_of
@@ -119,9 +119,9 @@ def forecast_agents(
     >>> print(found.said[0])
     Together agents will have 36% of the squared error of learning alone (with all data public 36%).
     """
-    from meanstream.operators.collaboration.shares.asked import AskedShares
-    from meanstream.operators.forecast.together import Crowd, forecast_together
-    from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
+    from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+    from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
+    from meanstream.operators.forecast.together_forecast import Crowd, forecast_together
 
     check_given(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
     wanted = valid_quantiles(quantiles)
@@ -189,8 +189,8 @@ def simulate_agents(
     True
     """
     from meanstream.operators.collaboration.registry import collaboration_name
-    from meanstream.operators.simulation.config import SimulationConfig
-    from meanstream.operators.simulation.run import simulate
+    from meanstream.operators.papers.simulation.config import SimulationConfig
+    from meanstream.operators.papers.simulation.simulate_agents import simulate
 
     check_given(simulate_agents, (field.name for field in fields(SimulationConfig)), options)
     if not isinstance(means, str) and not callable(means):
@@ -223,7 +223,7 @@ def simulate_rounds(
         Name of one of one mean, or a class of your own.
     data : str or SampleLaw
         Law of samples on [-1, 1] as the command writes it, or an object with `mean`, `lower`, `upper` and `draw`
-        (`meanstream.operators.simulation.round_laws.SampleLaw`).
+        (`meanstream.operators.papers.simulation.round_laws.SampleLaw`).
     **options
         Others: `users`, `epsilon`, `sizes`, `between_users_law`, `order`, `least_size`, `mode`, `runs`, `seed`, and
         `options`, a mapping of the estimator's own.
@@ -249,8 +249,8 @@ def simulate_rounds(
     (['mse', 'stderr', 'bias'], True)
     """
     from meanstream.operators.estimators.registry import estimator_name
-    from meanstream.operators.simulation.rounds import RoundsConfig
-    from meanstream.operators.simulation.rounds import simulate_rounds as simulate
+    from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig
+    from meanstream.operators.papers.simulation.simulated_rounds import simulate_rounds as simulate
 
     check_given(simulate_rounds, (field.name for field in fields(RoundsConfig)), options)
     config = RoundsConfig(estimator=estimator_name(estimator), data=data, **options)

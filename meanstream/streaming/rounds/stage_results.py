@@ -13,11 +13,11 @@ from pydantic import ValidationError
 
 from meanstream.operators.noise.public_hash import mix_hash
 from meanstream.operators.records import Words
-from meanstream.operators.rounds.records import Public
-from meanstream.operators.rounds.results import extreme_users, refuse_result, result_as_plain_data
-from meanstream.streaming.events.rounds import StageResult
+from meanstream.operators.rounds.round_records import Public
+from meanstream.operators.rounds.round_results import extreme_users, refuse_result, result_as_plain_data
+from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sources.lines import LineReader
 
 _READ_LINES = 65_536

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.audit.estimator_checks import ESTIMATOR_CHECKS, EstimatorTrial, changed_result
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
+from meanstream.operators.evidence.estimator_checks import ESTIMATOR_CHECKS, EstimatorTrial, changed_result
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 from meanstream.operators.rounds.channels.summed_laplace import SummedLaplaceChannel
-from meanstream.operators.rounds.results import result_as_plain_data
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.round_results import result_as_plain_data
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.rounds.votes.registry import VOTES, make_votes
-from meanstream.operators.simulation.words import SeededWords
 
 POINT = SizeDistribution.parse("point:400")
 LAW = SizeDistribution.parse("two:100,1000,0.5")

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.beam import CollaborateAgents, ForgetAgent, SingleEvents
-from meanstream.pipelines.beam.agents.coders import ForShardCoder, pack_for_coder
-from meanstream.pipelines.beam.agents.parts import agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentSamples, ForShard
-from meanstream.pipelines.beam.agents.release import ReleaseShard
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.state import StateOwner
+from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder, pack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForShard
+from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
+from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from tests.pipelines.beam.agents.test_agents_idempotent import WINDOWS, Alarm, fresh_state, life, public
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
