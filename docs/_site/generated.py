@@ -7,6 +7,7 @@ from typing import Any
 
 import meanstream
 import meanstream.beam
+import meanstream.river
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING
 from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
@@ -126,6 +127,12 @@ def beam() -> str:
     found = {name: getattr(meanstream.beam, name) for name in meanstream.beam.__all__}
     own = [thing for name, thing in found.items() if name not in meanstream.__all__ and hasattr(thing, "__qualname__")]
     return "\n".join(_autodoc(_home(thing), thing) for thing in own if _home(thing).startswith("meanstream"))
+
+
+def river() -> str:
+    """Write what `import meanstream.river` hands on."""
+    found = [getattr(meanstream.river, name) for name in meanstream.river.__all__]
+    return "\n".join(_autodoc(_home(thing), thing) for thing in found)
 
 
 def estimators() -> str:

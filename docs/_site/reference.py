@@ -20,6 +20,7 @@ WRITTEN = {
     "metrics": generated.metrics,
     "python": generated.python,
     "beam": generated.beam,
+    "river": generated.river,
     "estimators": generated.estimators,
     "counters": generated.counters,
     "collaborations": generated.collaborations,

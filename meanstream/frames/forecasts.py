@@ -13,10 +13,10 @@ from meanstream.frames.frame_table import ShownTable, table_axes
 from meanstream.frames.given import check_given
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
-from meanstream.operators.collaboration.registry import Collaboration
+from meanstream.operators.collaboration.registry import Collaboration, collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR
-from meanstream.operators.papers.simulation.round_laws import SampleLaw
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_name
+from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.rounds.sizes_file import read_sizes_of
@@ -188,11 +188,9 @@ def simulate_agents(
     >>> found.to_frame()["mse"][0].as_py() < found.to_frame()["local"][0].as_py()
     True
     """
-    from meanstream.operators.collaboration.registry import collaboration_name
-    from meanstream.operators.papers.simulation.config import SimulationConfig
-    from meanstream.operators.papers.simulation.simulate_agents import simulate
-
-    check_given(simulate_agents, (field.name for field in fields(SimulationConfig)), options)
+    made = ring_module("operators.papers.simulation.config").SimulationConfig
+    simulate = ring_module("operators.papers.simulation.simulate_agents").simulate
+    check_given(simulate_agents, (field.name for field in fields(made)), options)
     if not isinstance(means, str) and not callable(means):
         means = np.asarray(means, np.float64)
         options.setdefault("agents", len(means))
@@ -200,8 +198,8 @@ def simulate_agents(
         require("data" not in options, "data", "be left out with samples", options.get("data"))
         options["data"] = samples
     named = None if collaboration is None else collaboration_name(collaboration)
-    checked = SimulationConfig.from_options(means=means, collaboration=named, **options)
-    found = simulate(checked, lambda runs: tracked_work(runs, "simulating"))
+    config = made.from_options(means=means, collaboration=named, **options)
+    found = simulate(config, lambda runs: tracked_work(runs, "simulating"))
     columns: dict[str, Any] = {"step": found.checkpoints}
     for name in ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2"):
         measured = getattr(found, name)
@@ -213,7 +211,7 @@ def simulate_agents(
 
 
 def simulate_rounds(
-    estimator: str | type[Any] = DEFAULT_ESTIMATOR, *, data: str | SampleLaw = "rademacher:0", **options: Any
+    estimator: str | type[Any] = DEFAULT_ESTIMATOR, *, data: Any = "rademacher:0", **options: Any
 ) -> ShownTable:
     """Simulate windows of a population's mean, as `meanstream simulate rounds`.
 
@@ -248,13 +246,10 @@ def simulate_rounds(
     >>> found.to_frame().column_names[:3], found.to_frame()["coverage"][0].as_py() > 0.8
     (['mse', 'stderr', 'bias'], True)
     """
-    from meanstream.operators.estimators.registry import estimator_name
-    from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig
-    from meanstream.operators.papers.simulation.simulated_rounds import simulate_rounds as simulate
-
-    check_given(simulate_rounds, (field.name for field in fields(RoundsConfig)), options)
-    config = RoundsConfig(estimator=estimator_name(estimator), data=data, **options)
-    found = simulate(config, track=lambda runs: tracked_work(runs, "simulating"))
+    simulated = ring_module("operators.papers.simulation.simulated_rounds")
+    check_given(simulate_rounds, (field.name for field in fields(simulated.RoundsConfig)), options)
+    config = simulated.RoundsConfig(estimator=estimator_name(estimator), data=data, **options)
+    found = simulated.simulate_rounds(config, track=lambda runs: tracked_work(runs, "simulating"))
     row = {name: value for name, value in found.as_dict().items() if isinstance(value, float)}
     said = f"{config.estimator}, epsilon {config.epsilon:g}; {config.users} users, sizes {config.sizes}; simulated"
     return ShownTable(table=pa.Table.from_pylist([row]), said=(f"{said}: {config.runs} runs, seed {config.seed}",))

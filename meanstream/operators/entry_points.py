@@ -27,7 +27,7 @@ class PassedEntry:
 class PassedName(str):
     """Name of an object that a caller passed; a worker that unpickles the name gets the object with it."""
 
-    __slots__ = ("_group",)
+    _group: str
 
     def __new__(cls, name: str, group: str) -> PassedName:
         """Remember which group the name belongs to."""

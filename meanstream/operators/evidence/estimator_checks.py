@@ -25,7 +25,7 @@ from meanstream.operators.rounds.round_results import extreme_users, result_as_p
 SPAN = 2**20
 SAMPLED = 20_000
 """Reports of one user that the check of epsilon draws; half of them choose the events."""
-EXTREME = (
+EXTREME: tuple[Any, ...] = (
     *(0.0, -0.0, 5e-324, -5e-324, 1e-308, 2.0**-30, -1e-9, 0.5, -1.0, 1.0, 1.5, 2, -3, 7),
     *(1e300, -1e300, 1.7e308, 1e13, 10**400, -(10**30), 2**63, math.inf, -math.inf, math.nan),
     *(True, None, "", "1", "NaN", [], [0.0], {}, {"a": 1}, [[[]]]),
@@ -66,9 +66,9 @@ class EstimatorTrial:
             mine = users.take(asked == number)
             reports = stage.encode(mine, public, SeededWords(np.random.default_rng([seed, number]), len(mine)))
             found = stage.decode(stage.tally(reports, public), public)
-            plain = (
-                found if isinstance(found, Estimate) else json.loads(json.dumps(found, default=lambda x: x.tolist()))
-            )
+            plain: Any = found
+            if not isinstance(found, Estimate):
+                plain = json.loads(json.dumps(found, default=lambda x: x.tolist()))
             yield stage, public, reports, plain
             public = plain
 

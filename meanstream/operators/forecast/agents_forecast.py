@@ -21,9 +21,12 @@ from meanstream.operators.forecast.oracle_forecast import (
     oracle_restricted_round_robin,
     oracle_round_robin,
 )
+from meanstream.operators.forecast.tested_classes import better_together_from, error_with_tests
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_between, require_positive
 
+_TIMES = 100
+"""At which the errors of working together and alone are compared."""
 SCHEDULES = ("round_robin", "restricted_round_robin", "broadcast")
 
 
@@ -106,6 +109,7 @@ def forecast_agents_table(
     composition: str = "basic",
     levels: int | None = None,
     horizon: int | None = None,
+    means: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """Return Propositions 1 to 3 and the variance of the statistic as plain data for JSON.
 
@@ -126,13 +130,16 @@ def forecast_agents_table(
     levels, horizon : int, optional
         Divisor of the budget for PM-II; number of releases that the counter is calibrated for, by default the largest
         that the schedule can need.
+    means : sequence of float, optional
+        Means of the classes; under round robin `tested` and `better_together_from` are then computed.
 
     Returns
     -------
     dict
         `checkpoints, local, ideal, oracle` (lists of the same length), `statistic_variance` and `releases` of the
         agent that is asked first (of any agent under broadcast; null and 0 before its first release),
-        `counter_noise_variance`, `horizon`.
+        `counter_noise_variance`, `horizon`; with means, `tested`, the error with the tests, and the time from which it
+        is below `local` for good (Theorem 1; null if not within the longest time).
 
     Examples
     --------
@@ -167,6 +174,9 @@ def forecast_agents_table(
     t = np.asarray(checkpoints, dtype=np.int64)
     errors = _oracle(schedule)(t, agents=agents, classes=classes, sample_variance=stddev**2, table=table)
     releases, variance = _first_agent(t, schedule, agents, table)
+    tested: dict[str, Any] = {}
+    if means is not None and schedule == "round_robin":
+        tested = _tested(t, agents=agents, means=np.array(means), sample_variance=stddev**2, table=table)
     return {
         "checkpoints": t.tolist(),
         "local": forecast_agents_alone(t, stddev**2).tolist(),
@@ -176,6 +186,18 @@ def forecast_agents_table(
         "releases": releases.tolist(),
         "fresh_variance": draw,
         "horizon": horizon,
+        **tested,
+    }
+
+
+def _tested(t: Ints, *, agents: int, means: Floats, sample_variance: float, table: VarianceTable) -> dict[str, Any]:
+    """Return the error with the tests, and from which time on it is below that of learning alone."""
+    ask = {"agents": agents, "means": means, "sample_variance": sample_variance, "table": table}
+    grid = np.unique(np.geomspace(2, int(t.max()), _TIMES).round().astype(np.int64))
+    errors = error_with_tests(grid, **ask)  # type: ignore[arg-type]
+    return {
+        "tested": error_with_tests(t, **ask).tolist(),  # type: ignore[arg-type]
+        "better_together_from": better_together_from(grid, errors, forecast_agents_alone(grid, sample_variance)),
     }
 
 

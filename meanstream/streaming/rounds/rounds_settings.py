@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class, estimator_name
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -132,6 +132,7 @@ epsilon 1), got None
     tails: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", estimator_name(self.estimator))
         for name in ("lower", "upper", "values"):
             if isinstance(getattr(self, name), list):  # as a store keeps them
                 object.__setattr__(self, name, tuple(getattr(self, name)))

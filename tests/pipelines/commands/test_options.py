@@ -14,8 +14,9 @@ import typer
 
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.commands.report import report_result as result
+from meanstream.pipelines.options.shown import with_environment_and_headings
 from meanstream.streaming.store.state_store import Store
-from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import SECRET, arguments, asks, files, meanstream, options, run_agents, write_samples
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_run_agents_refuses_and_leaves_nothing_behind(wrong: dict[str, Any], sai
 
 @pytest.mark.parametrize(("wrong", "said"), PRIVACY + ESTIMATES, ids=str)
 def test_explain_agents_refuses_the_same(wrong: dict[str, Any], said: list[str], tmp_path: Path) -> None:
-    ran = meanstream("explain", "agents", *arguments(options(tmp_path, **wrong)))
+    ran = asks("explain", "agents", *arguments(options(tmp_path, **wrong)))
     for part in said:
         assert part in ran.message
 
@@ -165,7 +166,7 @@ def test_a_bad_configuration_file(text: str, said: list[str], folder: Path) -> N
     before = files(folder)
     typed = options(folder, epsilon=None if "epsilon" in text else 1)
     for command in ("run", "explain"):
-        ran = meanstream(command, "agents", "--config", str(config), *arguments(typed))
+        ran = asks(command, "agents", "--config", str(config), *arguments(typed))
         for part in said:
             assert part in ran.message
     assert files(folder) == before
@@ -174,7 +175,7 @@ def test_a_bad_configuration_file(text: str, said: list[str], folder: Path) -> N
 def test_a_configuration_file_that_cannot_be_read(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"agent: \xff\n")
     for name, part in (("nowhere.yaml", "readable"), ("latin.yaml", "YAML")):
-        message = meanstream("explain", "agents", "--config", str(folder / name)).message
+        message = asks("explain", "agents", "--config", str(folder / name)).message
         assert message.startswith("config must ")
         assert name in message
         assert part in message
@@ -203,9 +204,9 @@ def test_a_configuration_file_is_the_same_as_its_options(folder: Path) -> None:
 def test_the_command_line_wins_over_the_file(folder: Path) -> None:
     config = folder / "agents.yaml"
     config.write_text("lower: 0\nupper: 1\nepsilon: 0.5\ndelta: 1e-6\nmode: paper\n")
-    facts = meanstream("explain", "agents", "--config", str(config), "--epsilon", "0.25", "--json").json
+    facts = asks("explain", "agents", "--config", str(config), "--epsilon", "0.25", "--json").json
     assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["mode"]) == (0.25, 1e-6, "paper")
-    facts = meanstream("explain", "agents", "--mode", "tuned", "--config", str(config), "--json").json
+    facts = asks("explain", "agents", "--mode", "tuned", "--config", str(config), "--json").json
     assert (facts["total"]["epsilon"], facts["mode"]) == (0.5, "tuned")
 
 
@@ -274,11 +275,14 @@ def test_a_name_that_no_system_takes_is_one_line(option: str, length: int, folde
     assert files(folder) == before
 
 
+UNSET = ("help", "help_all", "version")
+
+
 def typed_twice(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, list[str]]]:
     """Of every command, each kind of option typed twice: its name, and the words."""
     kinds = {}
     for one in command.params:
-        if one.param_type_name == "option" and not one.multiple and one.name not in ("help", "version"):
+        if one.param_type_name == "option" and not one.multiple and not one.hidden and one.name not in UNSET:
             kinds[getattr(one, "is_flag", False), bool(one.secondary_opts), one.name == "config"] = one
     for (flag, *_), one in kinds.items():
         first, last = one.opts[0], (one.secondary_opts or one.opts)[-1]
@@ -291,7 +295,7 @@ def typed_twice(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str
 def test_every_option_is_typed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of two is meant is unknown: the last one used to be taken without a word."""
     monkeypatch.chdir(tmp_path)
-    commands = list(typed_twice(typer.main.get_command(app)))
+    commands = list(typed_twice(with_environment_and_headings(typer.main.get_command(app))))
     assert len(commands) > 60
     for name, typed in commands:
         ran = meanstream(*typed)

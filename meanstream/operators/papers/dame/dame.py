@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanstream.operators.papers.dame.dame_bounds import dame_bounds_bin_half_width, dame_bounds_effective_size
+from meanstream.operators.papers.dame.dame_bounds import (
+    MOST_EPSILON,
+    dame_bounds_bin_half_width,
+    dame_bounds_effective_size,
+)
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel, make_channel
 from meanstream.operators.rounds.clip_stage import ClipRound
-from meanstream.operators.rounds.estimator_traits import EstimatorTraits
+from meanstream.operators.rounds.estimator_traits import ONE_LAW, EstimatorTraits
 from meanstream.operators.rounds.localization import FINEST, Bins, ClipWindow
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Summaries
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 
 REACH = 6.0
 """The window exceeds the elected bin by so many half-widths on both sides."""
+UNPROVED = (
+    f"as in its paper: {ONE_LAW}. Its theorems end at epsilon 22/35 (H3): above it privacy holds, but no bound on the "
+    "error is proved"
+)
 
 
 class Dame(EstimatorTraits):
@@ -140,16 +148,21 @@ class Dame(EstimatorTraits):
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        return self._settings.describe() | {
-            "literal": self.literal,
-            "effective_size": self.effective_size,
-            "bins": self.bins.count,
-            "half_width": self.bins.half_width,
-            "gain": self.gain,
-            "shares": list(self.shares),
-            "failure_probability": self._chance_of_failure(),
-            "predicted_stderr": self._predicted_stderr(),
-        }
+        beyond = {"assumption": UNPROVED} if self.epsilon > MOST_EPSILON else {}
+        return (
+            self._settings.describe()
+            | beyond
+            | {
+                "literal": self.literal,
+                "effective_size": self.effective_size,
+                "bins": self.bins.count,
+                "half_width": self.bins.half_width,
+                "gain": self.gain,
+                "shares": list(self.shares),
+                "failure_probability": self._chance_of_failure(),
+                "predicted_stderr": self._predicted_stderr(),
+            }
+        )
 
     def _chosen_size(self, given: int | None) -> int:
         if given is not None:

@@ -15,6 +15,8 @@ from meanstream.operators.validation import require_positive
 if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
+MOST_EPSILON = 22 / 35
+"""Assumption H3 of both theorems; beyond it the constant 579 of Lemma S6 is proved up to 1, and fails from 1.06 on."""
 C1 = math.exp(-9.0) / 16.0
 C2 = 24.0
 C3_PRINTED = 1570.0

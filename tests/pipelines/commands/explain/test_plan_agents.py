@@ -6,44 +6,46 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.command_line import changed, meanstream
+from meanstream.operators.forecast import shares_forecast as shares
+from tests.pipelines.command_line import asks, changed
 
 BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
 WHOLE = (*BASE, "--sizes", "lognormal:80,1", "--spread", "6")
 
 
 def test_json_and_the_tables_say_the_same() -> None:
-    found = meanstream(*WHOLE, "--target-half-width", "12", "--json").json
+    found = asks(*WHOLE, "--target-half-width", "12", "--json").json
     assert [row["quantile"] for row in found["rows"]] == [0.1, 0.5, 0.9]
     assert found["by_epsilon"]["1.0"] == pytest.approx(found["rows"][1]["together"])
-    text = meanstream(*WHOLE, "--target-half-width", "12").out.decode()
+    text = asks(*WHOLE, "--target-half-width", "12").out.decode()
     for part in ("4,000 agents, epsilon 1", "of it privacy", "Error together by epsilon", *found["sentences"][:1]):
         assert " ".join(part.split()) in " ".join(text.split())
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
 
-def test_quantiles_are_planned_as_private_means_tells_them() -> None:
+def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "RUNS", 6)
     asked = ("--quantiles", ".9,.5", "--exceeds", "30", "--mean", "10", "--stddev", "30")
-    found = meanstream(*WHOLE, *asked, "--json").json
+    found = asks(*WHOLE, *asked, "--json").json
     names = ["quantile 0.5", "quantile 0.9", "share above 30"]
     assert [row["asked"] for row in found["shares"][1::3]] == names
     assert [row["samples"] for row in found["shares"][:3]] == [row["samples"] for row in found["rows"]]
-    plain = meanstream(*WHOLE, "--stddev", "30", "--json").json
+    plain = asks(*WHOLE, "--stddev", "30", "--json").json
     assert "shares" not in plain
     assert found["rows"][1]["privacy"] > plain["rows"][1]["privacy"]  # a tenth of the budget is for the histograms
     assert found["unit"]["mu"] == pytest.approx(plain["unit"]["mu"], rel=1e-6)
-    text = meanstream(*WHOLE, *asked).out.decode()
+    text = asks(*WHOLE, *asked).out.decode()
     for row in found["shares"]:
         assert f"{row['asked']}" in text
         assert f"± {row['half_width_released']:.3g}" in text
-    scheduled = meanstream(*WHOLE, *asked, "--horizon", "40", "--json").json
+    scheduled = asks(*WHOLE, *asked, "--horizon", "40", "--json").json
     assert scheduled["shares"][2]["half_width_released"] > found["shares"][2]["half_width_released"]
 
 
 def test_options_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("agents: 200\nepsilon: 2\nsizes: point:500\nlower: 0\nupper: 1\nspread: 0.05\nstddev: 0.3\n")
-    found = meanstream("plan", "agents", "--config", str(path), "--json").json
+    found = asks("plan", "agents", "--config", str(path), "--json").json
     assert found["agents"] == 200
     assert found["rows"][0]["alone"] == pytest.approx(0.3 / 500**0.5)
 
@@ -52,12 +54,12 @@ def test_agents_are_counted_where_sizes_are(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
     path.write_text("shop,amount\n" + "".join(f"s{i % 30},{i}\n" for i in range(2000)))
     counted = ("plan", "agents", *BASE[4:], "--sizes", f"{path}:shop", "--spread", "6", "--json")
-    found = meanstream(*counted).json
+    found = asks(*counted).json
     assert found["agents"] == 30
-    assert found == meanstream(*counted, "--agents", "30").json
-    assert meanstream(*counted, "--agents", "31").json["agents"] == 31
+    assert found == asks(*counted, "--agents", "30").json
+    assert asks(*counted, "--agents", "31").json["agents"] == 31
     path.write_text("shop,amount\nnorth,1\n")
-    assert meanstream(*counted).message == "agents must be at least 2, got 1"
+    assert asks(*counted).message == "agents must be at least 2, got 1"
 
 
 @pytest.mark.parametrize("per_person", [None, 7])
@@ -67,17 +69,17 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
     explained = ("explain", "agents", *agreed, "--schedule", "preferred:10")
     if per_person is not None:
         explained += ("--person", "who", "--per-person", "7")
-    unit = meanstream(*WHOLE, *more, "--json").json["unit"]
-    assert unit == meanstream(*explained, "--json").json["unit"]
+    unit = asks(*WHOLE, *more, "--json").json["unit"]
+    assert unit == asks(*explained, "--json").json["unit"]
     if per_person is None:
         assert unit["many_samples"][0] == "K samples of one person multiply mu by K and rho by K^2;"
-        two = meanstream(*WHOLE, "--per-person", "2", "--json").json["unit"]
+        two = asks(*WHOLE, "--per-person", "2", "--json").json["unit"]
         assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
         assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu
     else:
         assert unit["many_samples"] == ["the variance of the noise is 7^2 = 49 times that of protecting one sample"]
-    lines = meanstream(*WHOLE, *more).out.decode().splitlines()
-    said = meanstream(*explained).out.decode().splitlines()
+    lines = asks(*WHOLE, *more).out.decode().splitlines()
+    said = asks(*explained).out.decode().splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("unit "))
     assert "\n".join(lines[begin:]) in "\n".join(said)
     assert all(line.strip() in " ".join(lines) for line in unit["many_samples"])
@@ -85,7 +87,7 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
 
 def test_without_a_name_rounds_are_planned() -> None:
     arguments = ("--users", "4000", "--epsilon", "1", "--sizes", "point:2", "--json")
-    assert meanstream("plan", *arguments).json == meanstream("plan", "rounds", *arguments).json
+    assert asks("plan", *arguments).json == asks("plan", "rounds", *arguments).json
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_without_a_name_rounds_are_planned() -> None:
     ],
 )
 def test_refusals(arguments: tuple[str, ...], message: str) -> None:
-    found = meanstream(*changed(*arguments))
+    found = asks(*changed(*arguments))
     assert found.code == 2
     assert message in found.err.decode()
     assert len(found.err.decode().splitlines()) == 1

@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.pipelines.commands.report import report_store as store_report
 from meanstream.streaming.agents.own_state import own_settings
-from tests.pipelines.command_line import arguments, meanstream, run_agents
+from tests.pipelines.command_line import arguments, asks, run_agents
 
 BOUNDS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
 PLANES = 24
@@ -50,7 +50,7 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     learned = json.loads((folder / "p.jsonl").read_bytes().splitlines()[-1])["fitted"]["covariates"]
     assert [one["name"] for one in learned["attributes"]] == ["engine", "seats", "number of samples"]
     # `get` reads the file that the last run has answered with.
-    event = meanstream("get", "N1", "--store", str(folder / "state.db"), "--json").json
+    event = asks("get", "N1", "--store", str(folder / "state.db"), "--json").json
     assert {name: event[name] for name in found["N1"]} == found["N1"]
     last = store_report.report_convergence_of_store(folder / "state.db", own_settings(folder / "state.db"))[1]
     assert last is not None
@@ -58,7 +58,7 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     assert part.text.startswith("Declared public covariates explain")
     assert [row[0] for row in part.table] == ["engine", "seats", "number of samples"]
     (folder / "planes.csv").unlink()
-    refused = meanstream("get", "N1", "--store", str(folder / "state.db"))
+    refused = asks("get", "N1", "--store", str(folder / "state.db"))
     assert "covariates must be a readable file" in refused.err.decode()
     assert len(refused.err.splitlines()) == 1
 
@@ -66,11 +66,11 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
 def test_another_file_needs_no_new_store_and_spends_nothing(folder: Path) -> None:
     given = {"covariates": folder / "planes.csv"}
     assert run_agents(folder, sink=folder / "e.jsonl", **given).code == 0
-    before = meanstream("ledger", "verify", "--store", str(folder / "state.db"), "--json").json
+    before = asks("ledger", "verify", "--store", str(folder / "state.db"), "--json").json
     (folder / "planes.csv").write_text("tailnum,seats\nN1,7\nN2,9\n")
     again = run_agents(folder, sink=folder / "e.jsonl", **given)
     assert again.code == 0, again.err
-    assert meanstream("ledger", "verify", "--store", str(folder / "state.db"), "--json").json == before
+    assert asks("ledger", "verify", "--store", str(folder / "state.db"), "--json").json == before
 
 
 def test_parquet_and_csv_are_read_alike(folder: Path) -> None:
@@ -85,21 +85,21 @@ def test_parquet_and_csv_are_read_alike(folder: Path) -> None:
 
 def test_explain_and_plan_say_that_they_are_public(folder: Path) -> None:
     given = arguments({**BOUNDS, "agent": "tailnum", "covariates": folder / "planes.csv"})
-    text = meanstream("explain", "agents", *given).out.decode()
+    text = asks("explain", "agents", *given).out.decode()
     assert "covariates      24 agents have a row: engine (2 levels), seats (number)" in text
     assert "declared public: nothing protects them" in text
-    facts = meanstream("explain", "agents", "--json", *given).json["collaboration"]["covariates"]
+    facts = asks("explain", "agents", "--json", *given).json["collaboration"]["covariates"]
     assert facts["attributes"] == [
         {"name": "engine", "kind": "category", "levels": 2}, {"name": "seats", "kind": "number"},
     ]  # fmt: skip
-    assert "covariates" not in meanstream("explain", "agents", "--json", *arguments(BOUNDS)).json["collaboration"]
+    assert "covariates" not in asks("explain", "agents", "--json", *arguments(BOUNDS)).json["collaboration"]
     planned = {
         **BOUNDS,
         "spread": 10,
         "sizes": f"{folder / 'flights.csv'}:tailnum",
         "covariates": folder / "planes.csv",
     }
-    errors = meanstream("plan", "agents", "--json", *arguments(planned)).json["covariates"]["error_if_they_explain"]
+    errors = asks("plan", "agents", "--json", *arguments(planned)).json["covariates"]["error_if_they_explain"]
     assert list(errors) == ["0.25", "0.5", "0.75"]
     assert errors["0.75"] < errors["0.25"]
 

@@ -1,8 +1,8 @@
 """`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
 
 The group `reproduce` also has `dame`, `kent`, `cummings` and `drift`; see
-`meanstream.pipelines.commands.papers.reproduce.reproduce_dame`, `meanstream.pipelines.commands.papers.reproduce.reproduce_kent`,
-`meanstream.pipelines.commands.papers.reproduce.cummings_figures` and `meanstream.pipelines.commands.papers.reproduce.reproduce_drift`.
+`reproduce.reproduce_dame`, `reproduce.reproduce_kent`,
+`reproduce.cummings_figures` and `reproduce.reproduce_drift`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from meanstream.pipelines.commands.papers.reproduce.cummings_figures import repr
 from meanstream.pipelines.commands.papers.reproduce.reproduce_dame import reproduce_dame
 from meanstream.pipelines.commands.papers.reproduce.reproduce_drift import reproduce_drift
 from meanstream.pipelines.commands.papers.reproduce.reproduce_kent import reproduce_kent
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -39,16 +40,15 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def reproduce() -> None:
-    """Reproduce the figures of a paper, or our own of moving means."""
+    """Reproduce the figures of a paper, or of moving means."""
 
 
 @app.command("colme")
-def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[int, typer.Option(help="Figure: 2, 3 or 4.")] = 2,
-    runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: the paper's).")] = None,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for colme-figure-N.png.")] = Path(),
+def reproduce_command_colme(
+    figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
+    runs: Annotated[int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)] = None,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for colme-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce Fig. 2, 3 or 4 of "Differentially-private collaborative online personalized mean estimation".
@@ -66,10 +66,9 @@ def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
 
 @app.command("ladder")
 def reproduce_command_ladder(
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: 20).")] = None,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for ladder.png.")] = Path(),
+    runs: Annotated[int | None, cli_option("Independent repetitions (default: 20).", INPUT)] = None,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for ladder.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Measure what each step from the paper's algorithm to Meanstream's default gains, in the setting of Fig. 2.

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -73,10 +72,9 @@ BASE = 1
 
 
 def reproduce_cummings_figures(
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for cummings.png.")] = Path(),
+    runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for cummings.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Compare the estimators of "Mean estimation with user-level privacy under data heterogeneity".

@@ -1,4 +1,4 @@
-"""`meanstream theory agents`: expected errors without a simulation."""
+"""`meanstream theory agents` and `theory rounds`: expected errors and bounds without a simulation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import typer
 
 from meanstream.pipelines.commands.papers.simulate import simulate_options as given
 from meanstream.pipelines.commands.papers.simulate.simulate_options import integers_option
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json, takes_options
+from meanstream.pipelines.commands.papers.simulate.theory_rounds import BoundsOptions, print_bounds
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.config import SimulationConfig
@@ -20,7 +22,10 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def theory() -> None:
-    """Compute expected errors without a simulation."""
+    """Compute expected errors and bounds without a simulation."""
+
+
+app.command("rounds")(takes_options(BoundsOptions)(print_bounds))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +74,19 @@ class TheoryOptions:
 
 
 @app.command("agents")
-@takes_options(TheoryOptions)
+@takes_options(
+    TheoryOptions,
+    typed=(
+        *("config", "agents", "steps", "means", "stddev", "epsilon", "delta"),
+        *("counter", "weights", "schedule", "checkpoints", "mode", "json"),
+    ),
+)
 def theory_of_agents(options: TheoryOptions) -> None:
-    """Print Propositions 1 to 3 (learning alone, all data public, known classes) and the variance of T, as JSON.
+    """Print Theorem 1, Propositions 1 to 3 (alone, all data public, known classes) and the variance of T, as JSON.
 
     Assumes equally likely classes for every agent, and a known variance of a sample. `statistic_variance` is the
-    variance of T of the first queried agent, after `releases` releases.
+    variance of T of the first queried agent, after `releases` releases. Under round robin `tested` is the error with
+    the paper's tests, and `better_together_from` the time from which it stays below `local` (Theorem 1).
 
     \b
     Example:
@@ -82,18 +94,20 @@ def theory_of_agents(options: TheoryOptions) -> None:
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         config = options.configuration()
-        table = theory_facts(config)
+        table = theory_facts(config, tested=True)
     print_options_json(table | {"config": config.as_dict()})
 
 
-def theory_facts(config: SimulationConfig) -> dict[str, Any]:
-    """Propositions 1 to 3 for a configuration with classes."""
+def theory_facts(config: SimulationConfig, *, tested: bool = False) -> dict[str, Any]:
+    """Propositions 1 to 3 for a configuration with classes, and Theorem 1 if the tests are to be looked at."""
     from meanstream.operators.forecast.agents_forecast import forecast_agents_table
 
+    classes = [float(mean) for mean in str(config.means).removeprefix("classes:").split(",")]
     return forecast_agents_table(
         agents=config.agents,
         checkpoints=config.checkpoints,
-        classes=len(str(config.means).split(",")),
+        classes=len(classes),
+        means=classes if tested else None,
         stddev=given_option("stddev", config.stddev),
         half_width=config.half_width,
         epsilon=config.epsilon,

@@ -1,0 +1,1 @@
+"""The papers' bounds on the error of a mean over users, as numbers."""
