@@ -67,7 +67,7 @@ def collaboration_answers(trial: CollaborationTrial) -> None:
     """Check that each agent gets finite numbers, inside an interval that grows with its level."""
     fitted = trial.collaboration.fit(trial.releases, trial.variance)
     answer, wider = (fitted.estimate(trial.own, level=level) for level in (0.9, 0.99))
-    hold(answer.level == 0.9, "an answer must have the level that was asked for")
+    hold(answer.level == 0.9, "an answer must have the level of the question")
     for name in (one.name for one in fields(answer) if one.name not in ("level", "moved")):
         column = getattr(answer, name)
         ok = column.shape == (AGENTS,) and np.isfinite(column).all()

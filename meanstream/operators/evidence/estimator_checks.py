@@ -187,7 +187,7 @@ def estimator_survives_hostile_results(trial: EstimatorTrial) -> None:
     if trial.estimator.trust == "central" or len(trial.estimator.rounds) < 2:
         return
     users = extreme_users(SPAN, (trial.dimension,) if trial.dimension else ())
-    ran = list(trial.stages(trial.users(SAMPLED if "adaptive" in trial.estimator.name else 1500)))
+    ran = list(trial.stages(trial.users(min(1500 * len(trial.estimator.rounds), SAMPLED))))
     refused = 0
     for (stage, before, _, result), (after, *_) in pairwise(ran):
         for number, found in enumerate(_hostile(result)):

@@ -189,7 +189,7 @@ def reproduce_command_text(result: dict[str, Any]) -> str:
 def reproduce_ladder_text(result: dict[str, Any]) -> str:
     """Lay out the squared errors, and what each step leaves of those of the step before it."""
     lines = [
-        f"squared error after so many samples of each agent, {result['runs']} runs, seed {result['seed']}; in brackets "
+        f"squared error by number of samples of each agent, {result['runs']} runs, seed {result['seed']}; in brackets "
         "relative to the step before",
         f"{'':<32}" + "".join(f"{step:>18,}" for step in LADDER_STEPS),
     ]
