@@ -154,7 +154,7 @@ def simulate_agents(
     Parameters
     ----------
     means : str, float array or callable
-        Means as the command writes them, one for each agent, or `means(generator, agents)`, drawn anew in each run.
+        Means as the command writes them, one for each agent, or `means(generator, agents)`, drawn again in each run.
     samples : callable, optional
         `samples(generator, mean, n)` draws n samples of each agent: an array of shape `(n, agents)`. It needs
         `half_width`, half of the declared bounds' width. A sample's variance is learned unless `stddev` is given.
