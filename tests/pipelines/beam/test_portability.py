@@ -13,6 +13,7 @@ import re
 import socket
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, reduce
 from pathlib import Path
@@ -90,6 +91,7 @@ def needles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         for name, value in planted.items():
             patch.setenv(name, value)
         patch.setattr(socket, "gethostname", lambda: "host-of-this-machine")
+        patch.setattr(tempfile, "tempdir", planted["TMPDIR"])  # what Beam leaves of a job that it submits goes, too
         patch.chdir(tmp_path / "folder")
         yield planted | {
             "root": str(ROOT), "prefix": sys.prefix, "folder": str(tmp_path), "test": str(Path(__file__).parent),
