@@ -18,7 +18,7 @@ import sys
 import time
 from dataclasses import asdict
 
-from meanstream.operators.papers.simulation.adaptive_goals import (
+from tests.oracles.adaptive_errors import (
     LEAST_COVERAGE,
     POPULATIONS,
     Cell,

@@ -83,13 +83,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def table_axes(axes: Any, size: tuple[float, float]) -> Any:
-    """Give the axes to draw on: new ones of a size, in inches, unless some are given.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib, naming the extra.
-    """
+    """Give the axes to draw on: new ones of a size, in inches, unless some are given."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:

@@ -13,22 +13,6 @@ def check_arguments(
 ) -> None:
     """Refuse an argument that a function does not have, as Python does, and say which one is close.
 
-    Parameters
-    ----------
-    function : callable
-        Its own parameters are accepted.
-    more : iterable of str
-        Further settings that it accepts by name.
-    given : iterable of str
-        Names of the arguments that are none of its parameters.
-    hints : mapping of str, optional
-        For a name that is known elsewhere: what to do here instead.
-
-    Raises
-    ------
-    TypeError
-        If the function does not accept one of them.
-
     Examples
     --------
     >>> def means(frame, *, quantiles=(), **settings): ...

@@ -12,13 +12,7 @@ from meanstream.operators.records import Ints
 
 
 def whole_column(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
-    """Give a column that has a value in every row.
-
-    Raises
-    ------
-    ValueError
-        If it has not, with the number of rows.
-    """
+    """Give a column that has a value in every row."""
     column = table.column(name)
     if column.null_count:
         got = f"{column.null_count:,} nulls in column {name!r}"

@@ -12,13 +12,7 @@ NAME = "frame"
 
 
 def frame_key(secret: str | bytes | None, name: str | None) -> tuple[bytes, str]:
-    """Give a key and a name of the deployment: those that were given, or random bits that no one keeps.
-
-    Raises
-    ------
-    ValueError
-        If the key is weak, or has no name next to it.
-    """
+    """Give a key and a name of the deployment: those that were given, or random bits that no one keeps."""
     if secret is None:
         return secrets.token_hex(32).encode(), name or NAME
     if name is None:

@@ -143,7 +143,7 @@ def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
 
 def _by_default(window: str, settings: dict[str, Any]) -> str:
     """Name the estimator where no one is trusted: one that learns, unless something is said that it cannot have."""
-    said = {"options", "sizes", "mode", "values", "between_users", "tails", "edition"} & set(settings)
+    said = {"options", "sizes", "mode", "values", "between_users", "tails"} & set(settings)
     return rounds_default_estimator(None, window, alone=not said)
 
 

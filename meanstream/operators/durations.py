@@ -25,11 +25,6 @@ def duration_text(seconds: float) -> str:
 def parse_duration(name: str, text: str) -> float:
     """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names.
 
-    Raises
-    ------
-    ValueError
-        Naming the parameter, if the text has another form or the duration is negative or not finite.
-
     Examples
     --------
     >>> parse_duration("lateness", "1.5h")

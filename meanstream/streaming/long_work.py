@@ -18,13 +18,6 @@ def tracked_work(work: Sequence[T], what: str) -> Iterator[T]:
 
     Released to anyone who sees the terminal: how many pieces there are and how many are done.
 
-    Parameters
-    ----------
-    work : sequence
-        Pieces that take about equally long.
-    what : str
-        Short text before the bar.
-
     Examples
     --------
     >>> list(tracked_work(range(3), "counting"))

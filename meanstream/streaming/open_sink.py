@@ -29,11 +29,6 @@ FILES = tuple(kind for kind in SINKS if kind.startswith("."))
 def _sink_class(option: str, location: str) -> SinkKind:
     """Import the class of the sink of a place.
 
-    Raises
-    ------
-    ValueError
-        If it is of no known kind, naming the option.
-
     Examples
     --------
     >>> _sink_class("sink", "means.jsonl")
@@ -47,13 +42,7 @@ def _sink_class(option: str, location: str) -> SinkKind:
 
 
 def check_sink_location(role: str, location: str) -> None:
-    """Refuse a place that could not be opened, without making it; a topic is looked for on its brokers.
-
-    Raises
-    ------
-    ValueError
-        Naming the role, the rule and the place.
-    """
+    """Refuse a place that could not be opened, without making it; a topic is looked for on its brokers."""
     _sink_class(role, location).check(location, role)
 
 
@@ -80,22 +69,5 @@ def _kind_of(location: str) -> str:
 
 
 def open_sink(location: str, *, trust: Trust, role: str = "sink", kafka: KafkaSinks | None = None) -> Sink:
-    """Open a `.jsonl` file, a `.parquet` folder, a Kafka topic, or `-` for standard output.
-
-    Parameters
-    ----------
-    location : str
-        What the user typed.
-    trust : Trust
-        Who can read the sink.
-    role : str
-        Option that named it, for messages.
-    kafka : KafkaSinks, optional
-        What opens topics, the same for all roles of a run: they share transactions.
-
-    Raises
-    ------
-    ValueError
-        If the extension is unknown or the place cannot be written to.
-    """
+    """Open a `.jsonl` file, a `.parquet` folder, a Kafka topic, or `-` for standard output."""
     return _sink_class(role, location).open(location, SinkOpening(trust=trust, option=role, topics=kafka))

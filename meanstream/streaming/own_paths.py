@@ -77,20 +77,7 @@ def _files_of_topic(option: str, config: Path) -> Iterator[tuple[str, Path]]:
 
 
 def require_own_paths_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> None:
-    """Refuse what is written where it is another file that is read, owned or written; folders, where they hold one.
-
-    Parameters
-    ----------
-    writes : mapping
-        Option and path of each file or folder that is written.
-    others : mapping
-        What it must not be, by the words for it.
-
-    Raises
-    ------
-    ValueError
-        Naming both, and the path as it was typed.
-    """
+    """Refuse what is written where it is another file that is read, owned or written; folders, where they hold one."""
     taken = dict(others)
     for option, path in writes.items():
         for name, other in taken.items():

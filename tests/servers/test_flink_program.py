@@ -16,7 +16,7 @@ from apache_beam.transforms.window import FixedWindows
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from meanstream.beam import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     ColumnMapping,
     ParseMessages,

@@ -39,11 +39,6 @@ class EndlessReleases:
     def of(cls, memory: Memory, schedule: str | int) -> Self:
         """Make them for a memory in updates, and a schedule in updates.
 
-        Raises
-        ------
-        ValueError
-            If one of them is in another unit, or a window is not that many times the schedule.
-
         Examples
         --------
         >>> from meanstream.operators.agents.agent_memory import parse_memory

@@ -68,11 +68,6 @@ def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
 def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
     """Bring thresholds to their one spelling: in order, each once.
 
-    Raises
-    ------
-    ValueError
-        If one of them is not in [lower, upper), or there are too many.
-
     Examples
     --------
     >>> histogram_thresholds([30, "15"], -30.0, 120.0)

@@ -83,13 +83,7 @@ class AgentRows:
         return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
 
     def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
-        """Put back what `snapshot` gave.
-
-        Raises
-        ------
-        ValueError
-            If it is of another version, or has other columns.
-        """
+        """Put back what `snapshot` gave."""
         version = int(state["version"])
         require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
         names = set(state) - {"version", "window"}

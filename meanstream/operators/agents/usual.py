@@ -31,13 +31,7 @@ def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) ->
 
 
 def usual_histogram(quantiles: Sequence[float], exceeds: Sequence[float], given: dict[str, Any]) -> dict[str, Any]:
-    """Give the settings of a histogram where something is requested of it, and none where nothing is.
-
-    Raises
-    ------
-    ValueError
-        Where a part of the budget is given that nothing is requested of, or nothing that something is.
-    """
+    """Give the settings of a histogram where something is requested of it, and none where nothing is."""
     share = given.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
     if quantiles or len(exceeds):
         require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)

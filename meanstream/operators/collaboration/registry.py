@@ -16,23 +16,11 @@ from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
-
-
-class FittedPopulation(Protocol):
-    """What everyone's releases say: public, computed once per snapshot."""
-
-    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
-        """Private: answer each agent, given its own raw mean."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
-        ...
 
 
 class ReleaseSummary(Protocol):
@@ -124,11 +112,6 @@ def make_collaboration(
     strangers : bool
         Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
         False if the caller counted the samples.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown or a parameter is out of range.
 
     Examples
     --------

@@ -100,13 +100,7 @@ class ReleaseBins:
             self._add_bins((other._group, other._cell, other._number), (other._group_of_sums, other._sums))
 
     def subtract(self, other: ReleaseBins) -> None:
-        """Take out releases that were added before: what is left is to the last bit what never had them.
-
-        Raises
-        ------
-        ValueError
-            If they were not added.
-        """
+        """Take out releases that were added before: what is left is to the last bit what never had them."""
         if not other.n:
             return
         if not len(self._group) and not len(other._group):

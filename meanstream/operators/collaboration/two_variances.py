@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
-if TYPE_CHECKING:
-    from meanstream.operators.collaboration.registry import FittedPopulation
-
 ALIKE = 1.02
 """Variances whose ratio is within this of 1 give one answer."""
+
+
+class FittedPopulation(Protocol):
+    """What everybody's releases say: public, computed once per snapshot."""
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: answer each agent, given its own raw mean."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
+        ...
 
 
 def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:

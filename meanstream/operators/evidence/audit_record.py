@@ -16,13 +16,7 @@ MOST_EPSILON = 30.0
 
 
 def require_auditable(epsilon: float) -> None:
-    """Refuse an epsilon that no audit could tell from another one.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule and the value.
-    """
+    """Refuse an epsilon that no audit could tell from another one."""
     require_positive(epsilon=epsilon)
     require(epsilon <= MOST_EPSILON, "epsilon", f"be at most {MOST_EPSILON:g} for an audit", epsilon)
 

@@ -79,11 +79,6 @@ def mechanism_audits(names: Sequence[str] = ("all",), *, epsilon: float, delta: 
     epsilon, delta : float
         What each is made for; delta only for Gaussian noise.
 
-    Raises
-    ------
-    ValueError
-        If a name is none of them, or a mechanism cannot be made for these.
-
     Examples
     --------
     >>> row = mechanism_audits(["channel.one_bit"], epsilon=1.0, delta=1e-6)["channel.one_bit"]()

@@ -80,11 +80,6 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     rng : Generator
         Of the streams, and of which sample is replaced by what.
 
-    Raises
-    ------
-    AuditFaultError
-        If a sample moves what is released in a way that the noise never does: then it shows.
-
     Notes
     -----
     Releases are `x + N g`, with g standard normal, one entry for each draw that is requested. Column by column, N is

@@ -53,11 +53,6 @@ class FamilyAsk:
         Declared bound on the standard deviation of users' own means, in each coordinate.
     target_half_width : float, optional
         Half-width wanted of the intervals of coordinates or components.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range, or options mean nothing together.
     """
 
     users: int
@@ -144,11 +139,6 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
     Errors are summed over coordinates (components), integrated for a density; with `sparsity`, over the coordinates
     that may differ from the middle. None is recommended whose error is no less than that of guessing
     the middle, or whose intervals are as wide as the bounds.
-
-    Raises
-    ------
-    ValueError
-        If no estimator takes these numbers.
 
     Examples
     --------

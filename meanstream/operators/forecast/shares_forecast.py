@@ -89,11 +89,6 @@ def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None =
     center : float, optional
         Mean of the agents' means, which are normal around it; default: the middle of the bounds.
 
-    Raises
-    ------
-    ValueError
-        Naming the parameter, the rule and the value.
-
     Notes
     -----
     The prior is learned from histograms of drawn agents by the operators that agents are hosted with, and answers

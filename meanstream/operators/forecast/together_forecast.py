@@ -78,11 +78,6 @@ def forecast_together(
     target_half_width : float, optional
         What an agent of median count wants, in the value's unit.
 
-    Raises
-    ------
-    ValueError
-        Naming the parameter, the rule and the value.
-
     Notes
     -----
     **Privacy.** A function of what is declared: it reads no data and spends nothing.

@@ -76,11 +76,6 @@ def require_strong_key(key: object, where: str = "") -> None:
     where : str
         The file or variable that it is from.
 
-    Raises
-    ------
-    ValueError
-        Saying what it is instead.
-
     Examples
     --------
     >>> require_strong_key(b"correct horse b.")

@@ -58,13 +58,7 @@ def numeric_slack(noise: NoiseDistribution, draws: int, delta: float = 0.0) -> f
 
 
 def require_small_numeric_slack(noise: NoiseDistribution, *, epsilon: float, delta: float, draws: int) -> float:
-    """Return what float64 adds to epsilon, with what it takes of delta counted there, or refuse more than a hundredth.
-
-    Raises
-    ------
-    ValueError
-        If it is more than `LARGEST_SHARE` of epsilon.
-    """
+    """Return what float64 adds to epsilon, its part of delta counted there, or refuse more than a hundredth."""
     found = numeric_slack(noise, draws)
     if found > LARGEST_SHARE * epsilon:
         found = numeric_slack(noise, draws, ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0))))

@@ -47,11 +47,6 @@ class Settings:
     trust : {"local", "central"}
         Who sees users' samples: no one, or a curator.
 
-    Raises
-    ------
-    ValueError
-        If a setting is out of range.
-
     Examples
     --------
     >>> Settings(method="duchi", epsilon=0.0, users=10, sizes=None, mode="paper", level=0.95)

@@ -139,11 +139,6 @@ def central_numeric_cost(estimator: CentralEstimator) -> tuple[float, float]:
     -----
     **Privacy.** Each part of a release is one draw of discrete Laplace noise, of scale `sensitivity / epsilon` of the
     part, for sensitivities of at most `LARGEST_SENSITIVITY`; of a vote only the draw of the candidate that wins counts.
-
-    Raises
-    ------
-    ValueError
-        If it is more than a hundredth of epsilon.
     """
     parts = [part for step in estimator.rounds for part in getattr(step, "parts", (step.epsilon,)) if part > 0]
     costs = [LaplaceNoise(LARGEST_SENSITIVITY / part).epsilon_slack for part in parts]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol
 
-from meanstream.operators.rounds.edition import NEWEST_EDITION
-
 ONE_LAW = "all users draw from one law"
 DECLARED = "users' own means spread by at most the declared between_users"
 TAILS = ("exponential",)
@@ -76,8 +74,8 @@ class EstimatorTraits:
         Whether it can ask the users for the law of their sizes.
     privacy_unit : {"user", "sample"}
         What is protected: everything that a user holds, or each sample alone.
-    newest_edition : int
-        Of its design, where it has editions; see `meanstream.operators.rounds.edition`.
+    edition : int
+        Number of its design: part of what parties agree on, so that they never mix two designs. Raise it with a change.
     carries : bool
         Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
     taken_for : str
@@ -100,7 +98,7 @@ class EstimatorTraits:
     candidate: ClassVar[bool] = False
     sizes_unknown: ClassVar[bool] = False
     privacy_unit: ClassVar[str] = "user"
-    newest_edition: ClassVar[int] = NEWEST_EDITION
+    edition: ClassVar[int] = 1
     carries: ClassVar[bool] = False
     taken_for: ClassVar[str] = ""
     part: ClassVar[str] = "coordinate"

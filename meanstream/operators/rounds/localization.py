@@ -39,11 +39,6 @@ class Bins:
     The last bin is cut, since the middle of an overshooting one can lie outside of [-1, 1], where clipped means never
     are: their average would be biased.
 
-    Raises
-    ------
-    ValueError
-        If the half-width is not positive, or there would be more than 1000 bins.
-
     Examples
     --------
     >>> bins = Bins(0.3)

@@ -46,11 +46,6 @@ def refuse_result(name: str, rule: str, value: object) -> NoReturn:
 def result_fields(found: Any, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
     """Read an object that has all of these fields, perhaps those, and no other.
 
-    Raises
-    ------
-    ValueError
-        Naming the field.
-
     Examples
     --------
     >>> result_fields({"center": 0.5, "door": 1}, {"center"})
@@ -147,13 +142,7 @@ def result_unchanged(found: Public, public: Public, name: str) -> None:
 
 
 def result_as_plain_data(found: Any) -> None:
-    """Refuse data that is deep, large, or holds numbers that are none; what stages tell for pictures is not read.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule.
-    """
+    """Refuse data that is deep, large, or holds numbers that are none; what stages tell for pictures is not read."""
     left, level = [found], 0
     seen = 0
     while left:

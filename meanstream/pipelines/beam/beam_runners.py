@@ -27,11 +27,6 @@ RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
 def runner_arguments(runner: str, arguments: Sequence[str]) -> list[str]:
     """Check a runner's name and its options, and add where Prism is, if it is where `make servers` puts it.
 
-    Raises
-    ------
-    ValueError
-        If the runner is none of `RUNNERS`, or cannot be used here, with the reason.
-
     Examples
     --------
     >>> runner_arguments("DirectRunner", ())
@@ -56,13 +51,7 @@ may run a pipeline again on another runner without saying so)
 
 
 def require_beam_of_runners() -> None:
-    """Refuse where Beam is not there, naming the extra.
-
-    Raises
-    ------
-    ValueError
-        In one line.
-    """
+    """Refuse where Beam is not there, naming the extra."""
     if importlib.util.find_spec("apache_beam") is None:
         raise ValueError("runner needs apache-beam: pip install 'meanstream[beam]'")
 

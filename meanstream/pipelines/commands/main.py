@@ -15,7 +15,6 @@ import typer
 import meanstream
 from meanstream.pipelines.commands.command_outputs import Output
 from meanstream.pipelines.commands.command_parts import PARTS
-from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
 from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
 from meanstream.pipelines.options.declared import cli_option
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
@@ -100,7 +99,6 @@ def main() -> None:
 
     **Privacy.** Standard error may be anyone's: a defect shows where it is, and of an error that is not ours no text.
     """
-    mark_own_process()
     output: Any = Output(sys.stdout)
     before, sys.stdout = sys.stdout, output
     try:
@@ -123,7 +121,9 @@ def _run() -> tuple[int, str, bool]:
     typed, part = TypedValues(), _named_part(sys.argv)
     named = None if part is None else "".join(sys.argv[2:3])
     if part == "run":
-        keep_algebra_in_one_thread()
+        # The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors
+        # that the clients of brokers need. NumPy reads this once, when it is imported.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         made = _command(part, named, only_listed=_only_lists(sys.argv))
         return made(standalone_mode=False, obj=typed) or 0, "", True

@@ -18,13 +18,7 @@ def require_matplotlib_for_plots() -> None:
 
 
 def plot_path(out: Path, name: str) -> Path:
-    """Say where a picture goes, before anything is computed.
-
-    Raises
-    ------
-    BadOption
-        If there is no such folder, or something else than a picture of ours is there.
-    """
+    """Say where a picture goes, before anything is computed."""
     if not out.is_dir():
         raise BadOption(f"out must be an existing directory, got {str(out)!r}")
     require_new_output("out", out / name, PICTURE_MARK, "a picture of this command")
@@ -32,15 +26,7 @@ def plot_path(out: Path, name: str) -> Path:
 
 
 def draw_plot(result: dict[str, Any], path: Path) -> None:
-    """Draw the panels of a reproduced figure side by side into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `panels`, each with a title and curves of `checkpoints`, `mse` and perhaps `reference`; see `reproduce`.
-    path : Path
-        File to write.
-    """
+    """Draw the panels of a reproduced figure side by side into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

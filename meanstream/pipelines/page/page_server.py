@@ -53,11 +53,6 @@ def _plotly_file() -> Path | None:
 def check_page_server(address: str, *, remote: bool = False) -> None:
     """Refuse an address that a page would not be served at.
 
-    Raises
-    ------
-    ValueError
-        If it is none, is not of this machine and that was not asked for, or the package that draws is missing.
-
     Examples
     --------
     >>> check_page_server("127.0.0.1:8080")
@@ -85,11 +80,6 @@ class PageServer(BackgroundServer["_Server"]):
         Listen where other machines can connect. There is no encryption: put a proxy in front of it.
     outlook : callable, optional
         Says when the budgets end, as often as it is queried.
-
-    Raises
-    ------
-    ValueError
-        As `check_page_server`, or if the address cannot be listened on.
 
     Notes
     -----

@@ -71,22 +71,7 @@ class Budgets:
 
 
 def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
-    """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    as_of : float, optional
-        Count releases up to this event time only, in seconds.
-    foretell : bool
-        Say, too, when the budgets end.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, it is one of another kind, or its ledger is not what was written.
-    """
+    """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked."""
     opened = Store.read(store)
     try:
         names, identity = opened.agents(), opened.state("identity")

@@ -110,13 +110,7 @@ def _counts(told: Ints, histogram: SampleHistogram) -> list[_WrittenCounts]:
 
 
 def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
-    """Public: the releases that a ledger of agents has charged, in their order and in blocks.
-
-    Raises
-    ------
-    LedgerFaultError
-        If the ledger is not what was written.
-    """
+    """Public: the releases that a ledger of agents has charged, in their order and in blocks."""
     for block in ledger.verified():
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]
@@ -139,14 +133,9 @@ OWN_RELEASES = "own releases"
 
 
 def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
-    """Go on with what each agent has released; stores of older versions have it in the ledger only."""
-    own, saved = followed.own, False
+    """Go on with what each agent has released."""
     for chunk, columns in store.chunks(OWN_RELEASES):
-        own.restore(chunk, columns)
-        saved = True
-    if own.combines and not saved:
-        for releases in releases_of_ledger(store.ledger):
-            own.observe(releases)
+        followed.own.restore(chunk, columns)
 
 
 def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:

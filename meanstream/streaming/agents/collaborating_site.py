@@ -115,13 +115,7 @@ class Collaborator:
                 self._health.watch(place)
 
     def run(self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False) -> CollaborationStats:
-        """Refresh until `stop()` is true, or once when everything that is there was read.
-
-        Raises
-        ------
-        StoreError, KafkaLostError
-            If the store or the releases cannot be read any more.
-        """
+        """Refresh until `stop()` is true, or once when everything that is there was read."""
         try:
             self._on_turn(self.stats)
             self._answer(stop, until_end=until_end)

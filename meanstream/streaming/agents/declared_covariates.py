@@ -28,18 +28,6 @@ _SHOWN = 64
 def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
     """Read declared attributes.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        One row per agent. Text and truth values are categories; numbers and dates are numbers; a null is missing.
-    key : str
-        Column with the agents' names.
-
-    Raises
-    ------
-    ValueError
-        In one line, naming the column and the rule.
-
     Examples
     --------
     >>> table = pa.table({"plane": ["a", "b", "c", "d"], "engine": ["jet"] * 3 + [None], "seats": [50, 60, 60, 70]})
@@ -97,13 +85,7 @@ def _names(table: pa.Table, key: str) -> list[str]:
 
 
 def declared_column(name: str, column: Any) -> pa.Array:
-    """Give the values of an attribute in one piece: of categories as text, of dates as days or the like.
-
-    Raises
-    ------
-    ValueError
-        If they are of no kind that an attribute may have.
-    """
+    """Give the values of an attribute in one piece: of categories as text, of dates as days or the like."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type

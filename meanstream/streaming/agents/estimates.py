@@ -10,13 +10,12 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
 from meanstream.operators.collaboration.registry import (
-    FittedPopulation,
     ReleaseSummary,
     make_collaboration,
 )
 from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
@@ -64,19 +63,6 @@ class PersonalEstimates:
         self, names: list[str], latest: ReleaseColumns, own: OwnSamples, pool: VariancePosterior, time: float
     ) -> tuple[EventLines, EventLines]:
         """Fit the population once; estimate for the agents who ever had a sample.
-
-        Parameters
-        ----------
-        names : list of str
-            Names of all agents, by number.
-        latest : ReleaseColumns
-            Public: everyone's newest release, with the mean and the noise of all that its agent has released.
-        own : OwnSamples
-            Private: the samples of the agents to answer, summed up.
-        pool : VariancePosterior
-            Public: what is known of the variance of one sample, used where it is not known.
-        time : float
-            Event time up to which samples are included.
 
         Returns
         -------

@@ -40,21 +40,6 @@ def expected_first_release(
 ) -> FirstRelease:
     """Say when the first release can be expected, if no agent has released yet.
 
-    Parameters
-    ----------
-    schedule : Counts or Every
-        When an agent releases.
-    lateness : float
-        Seconds that event time stays behind the newest sample.
-    counted : array of int, shape (n_agents,)
-        Samples of each agent that event time has passed.
-    agent : array of int, shape (n,)
-        Whose samples wait for event time.
-    times : array of float, shape (n,)
-        Their event times.
-    since : float, optional
-        Newest event time that was passed.
-
     Examples
     --------
     >>> from meanstream.operators.agents.release_times import parse_release_times
@@ -91,15 +76,6 @@ def next_release(
     since: float | None = None,
 ) -> FirstRelease | None:
     """Say when the next release of any agent can be expected; None if all have made their last one.
-
-    Parameters
-    ----------
-    schedule, lateness, counted, agent, times, since
-        As of `expected_first_release`.
-    spent : array of int, shape (n_agents,)
-        Releases that each agent has made.
-    horizon : int
-        Releases that each may make.
 
     Examples
     --------

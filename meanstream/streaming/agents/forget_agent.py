@@ -46,18 +46,6 @@ class ForgottenAgent:
 def forget_agent(store: Store, name: str) -> ForgottenAgent:
     """Erase all that is private of an agent from a store at rest; its further samples are rejected.
 
-    Parameters
-    ----------
-    store : Store
-        Opened for writing, without an engine.
-    name : str
-        Of the agent.
-
-    Raises
-    ------
-    StoreError
-        If the store does not have the agent, it lives in another store, or someone reads the store meanwhile.
-
     Notes
     -----
     **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths that a page has shown

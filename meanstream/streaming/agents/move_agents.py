@@ -41,25 +41,11 @@ def move_partition(
 ) -> dict[str, Any]:
     """Move a partition with its agents; both stores are at rest and open for writing.
 
-    Parameters
-    ----------
-    giver, taker : Store
-        Of one deployment: the same name, settings, secret and source.
-    partition : int
-        Of the topic. Its agents are those whose newest sample came from it.
-    after : callable
-        Called after each commit, with its name.
-
     Returns
     -------
     dict
         How many agents and ledger rows were moved, how many agents stay because it is not known where they live, and
         event time in both stores.
-
-    Raises
-    ------
-    StoreError
-        If the stores do not belong together, something was not delivered yet, or the giver does not read the partition.
 
     Notes
     -----
@@ -84,13 +70,7 @@ def move_partition(
 
 
 def settle_move(store: Store) -> None:
-    """End a move that was interrupted: as the taker says, it happened or it did not.
-
-    Raises
-    ------
-    StoreError
-        If the taker cannot be asked.
-    """
+    """End a move that was interrupted: as the taker says, it happened or it did not."""
     note = store.state(MOVING)
     if not note:
         return

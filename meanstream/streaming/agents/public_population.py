@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.registry import FittedPopulation, answers_from_releases
+from meanstream.operators.collaboration.registry import answers_from_releases
+from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
 
 MOST_SHOWN = 1024

@@ -59,15 +59,7 @@ class ShareEstimates:
         return settings.histogram is not None and bool(self._queries.quantiles or settings.exceeds)
 
     def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior | None:
-        """Public: learn the prior from everyone's newest histogram; None where nothing is requested.
-
-        Parameters
-        ----------
-        found : HistogramColumns
-            Of all agents, or of those of the least keys.
-        key : int array (n,)
-            Number of 63 bits of each agent's name, the same on every host.
-        """
+        """Public: learn the prior from everyone's newest histogram; None where nothing is requested."""
         if not self.wanted:
             return None
         return SharesPrior.alone(self._queries.law.widths) if self._alone else self._queries.fit(found, key)

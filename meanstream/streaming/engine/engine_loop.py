@@ -82,13 +82,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._ended = False  # the last commit took in the end of a bounded source
 
     def run(self, stop: Callable[[], bool] = never_stop_loop) -> Stats:
-        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
-
-        Raises
-        ------
-        StoreError, SourceLostError, SinkLostError
-            If the store, the source or a sink cannot be used any more. Another run continues.
-        """
+        """Work until the source ends or `stop()` is true between two batches; everything is then committed."""
         if not self._resumed:
             self.resume()
         self._deliver(stop, ended=self._ended)
@@ -118,13 +112,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         return self.stats
 
     def resume(self) -> None:
-        """Continue from the last commit, if there is one.
-
-        Raises
-        ------
-        ValueError
-            If source or sinks are not those that the store was used with.
-        """
+        """Continue from the last commit, if there is one."""
         self._resumed = True
         self.delivery.require_own(self._source.elsewhere if isinstance(self._source, Shared) else None)
         self._store.keep()  # partitions are owned in its name from here on

@@ -52,13 +52,7 @@ class OwnEvents:
     named: bool = True
 
     def require(self, store: Store, sinks: Sinks, elsewhere: Elsewhere | None = None) -> None:
-        """Refuse the sink if it holds other events of its role than those of the store, or of agents of other stores.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the place, and what to do.
-        """
+        """Refuse a sink that holds events of its role that are neither of the store nor of agents of other stores."""
         sink = getattr(sinks, self.role)
         if not isinstance(sink, Remembers) or not (self.named or isinstance(sink, SinkOnDisk)):
             return

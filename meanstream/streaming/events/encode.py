@@ -85,15 +85,6 @@ def encode_columns_as_lines(
 ) -> EventLines:
     """Encode columns of plain values, all of one length.
 
-    Parameters
-    ----------
-    kind : type of event
-        What each line is; the order of its fields is the order in the line.
-    columns : dict of str to sequence
-        Strings, integers, finite floats, None, or pairs of finite floats; an array of integer rows is one of lists.
-    constants : dict of str to value
-        Fields that are the same in each line.
-
     Examples
     --------
     >>> from meanstream.streaming.events.wire import DeadLetter

@@ -27,15 +27,6 @@ def hash_ids(data: np.ndarray, offsets: Ints, key: bytes = b"") -> Words:
 
     Two different ids collide with probability 2**-64 over the key, which anyone who writes the ids does not know.
 
-    Parameters
-    ----------
-    data : uint8 array
-        The bytes of all ids.
-    offsets : int array of shape (n + 1,)
-        Where each id starts, and the end; no id is empty or longer than 256 bytes.
-    key : bytes
-        Secret, the same for the life of a store.
-
     Examples
     --------
     >>> ids = np.frombuffer(b"aabab", np.uint8)

@@ -28,13 +28,7 @@ def topics_joined(source: str) -> tuple[str, ...]:
 
 
 def topics_partition(topic: int, partition: int, name: str) -> int:
-    """Give the number of a partition of one topic among several.
-
-    Raises
-    ------
-    ValueError
-        If the topic, which has this name, has too many.
-    """
+    """Give the number of a partition of one topic among several."""
     require(
         partition < MOST_PARTITIONS,
         "source",

@@ -20,11 +20,6 @@ _LOOKS_FOR_THE_END = 0.1
 def parse_server_address(address: str, option: str = "metrics") -> tuple[str, int]:
     """Split an address, the value of the option of this name, into host and port.
 
-    Raises
-    ------
-    ValueError
-        If it is not `HOST:PORT`.
-
     Examples
     --------
     >>> parse_server_address("127.0.0.1:9464"), parse_server_address("[::1]:9464")
@@ -52,11 +47,6 @@ class BackgroundServer(Generic[Listening]):
         What listens.
     handler : type of BaseHTTPRequestHandler
         What answers one connection.
-
-    Raises
-    ------
-    ValueError
-        If the address is none, or cannot be listened on.
     """
 
     def __init__(

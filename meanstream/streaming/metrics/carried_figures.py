@@ -10,14 +10,6 @@ from typing import Any, TypeGuard
 def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> dict[str, Any] | None:
     """Public: what a window's answer hands on to the next window; None where it hands on nothing.
 
-    Parameters
-    ----------
-    answer : mapping
-        A window estimate as an event, or whatever a file holds in its place: what is not as the engine writes it is
-        left out.
-    lower, upper : float
-        Declared bounds of a value.
-
     Returns
     -------
     dict

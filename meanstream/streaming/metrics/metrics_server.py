@@ -29,11 +29,6 @@ class MetricsServer(BackgroundServer["_Server"]):
     health : EngineHealth
         What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with the reason.
 
-    Raises
-    ------
-    ValueError
-        If the address is none, or cannot be listened on.
-
     Notes
     -----
     **Privacy.** All three answers are public. There is no authentication: listen where only those who may know the

@@ -160,18 +160,7 @@ def dead_letters_still_unused(letters: DeadLetters, store: Store) -> DeadLetters
 
 
 def read_dead_letters(location: str) -> DeadLetters:
-    """Read all dead letters of a place; what is no dead letter is counted and left out.
-
-    Parameters
-    ----------
-    location : str
-        A `.jsonl` file, also `.gz` or `.zip`, a `.parquet` folder, or `kafka://...`: what a topic holds now.
-
-    Raises
-    ------
-    ValueError
-        If there is no such place, or it cannot be read.
-    """
+    """Read all dead letters of a place; what is no dead letter is counted and left out."""
     if is_kafka_location(location):
         from meanstream.streaming.kafka.reading.scan import scan_values
 

@@ -41,17 +41,7 @@ Reopen = Callable[[Position, Ints | None], Opened]
 
 
 def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> Reopen:
-    """Make what opens a source again, in the order in which it stands.
-
-    Parameters
-    ----------
-    location : str
-        As for `open_source`, or `kafka://...`: read up to where it ends now, next to anyone who else reads it.
-    mapping : ColumnMapping
-        Which column means what; it need not be the one by which the store was filled.
-    id_key : bytes
-        Secret key of the hash of ids.
-    """
+    """Make what opens a source again, in the order in which it stands."""
     path = location.removeprefix(FOLLOW)
     recognized: list[tuple[Position, tuple[int, ...]]] = []
 

@@ -80,19 +80,7 @@ class WindowClosing:
         return self.reached != _NEVER
 
     def close(self, newest: float, now: float, *, last_end: int | None, ended: bool) -> int:
-        """Close what is due after a batch.
-
-        Parameters
-        ----------
-        newest : float
-            Newest event time of the batch that is plausible; -inf where there is none.
-        now : float
-            The clock.
-        last_end : int or None
-            When the last open window ends.
-        ended : bool
-            Whether the source has ended.
-        """
+        """Close what is due after a batch."""
         if ended:
             self.reached = max(self.reached, self.reached if last_end is None else last_end)
         elif isinstance(self._source, InOrder) and self._source.in_order:

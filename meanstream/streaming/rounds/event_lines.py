@@ -42,15 +42,7 @@ def stage_event_line(this: WindowRound, stage: int, tally: Tally, public: Public
 
 
 def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> EventLines:
-    """Write the answer as an event, in the value's unit.
-
-    Parameters
-    ----------
-    estimate : Estimate
-        On [-1, 1].
-    users : int
-        How many users' reports were counted, over all stages; or how many users' samples, by a curator.
-    """
+    """Write the answer as an event, in the value's unit."""
     there = estimate.in_unit(*this.settings.ends)
     start, end = _ends(this)
     interval = np.stack([there.lower, there.upper], axis=-1).tolist()

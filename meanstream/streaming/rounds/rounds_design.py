@@ -40,8 +40,6 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
     """Design an estimator, once for each protocol (as `canonical` gives it) and number of users."""
     s = json.loads(protocol)
     options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
-    if "edition" in estimator_class(s["estimator"]).options:
-        options["edition"] = s.get("edition", 1)
     if s.get("tails") is not None:
         options["tails"] = s["tails"]
     if s.get("values") is not None:

@@ -47,22 +47,7 @@ class OwnUsers:
         return self._source is not None
 
     def own(self, user: Ints, names: Sequence[str], *, patient: bool) -> Bools | None:
-        """Say which users take part here; None if no one can say just now.
-
-        Parameters
-        ----------
-        user : int array (n,)
-            Numbers of users, in the order in which they are claimed.
-        names : sequence of str
-            All names, by number.
-        patient : bool
-            Wait for an answer.
-
-        Raises
-        ------
-        SourceLostError
-            If there is none for long.
-        """
+        """Say which users take part here; None if no one can say just now."""
         if self._source is None:
             return np.ones(len(user), np.bool_)
         self._fate = np.pad(self._fate, (0, len(names) - len(self._fate)))

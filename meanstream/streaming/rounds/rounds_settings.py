@@ -17,7 +17,6 @@ from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
-from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.estimator_traits import TAILS
 from meanstream.operators.rounds.round_grids import Grid, VectorGrid
 from meanstream.operators.rounds.round_protocol import Estimator
@@ -92,9 +91,6 @@ class RoundsSettings:
         Of the estimator.
     values : tuple of str, optional
         Names of the coordinates, for estimators of vectors.
-    edition : int, optional
-        Of the estimator's design, for estimators that have some; see `meanstream.operators.rounds.edition`. Not given:
-        that of the store, or the newest.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
         given: nothing is assumed of them.
@@ -128,7 +124,6 @@ epsilon 1), got None
     level: float = 0.95
     mode: str = "tuned"
     values: tuple[str, ...] | None = None
-    edition: int | None = None
     tails: str | None = None
 
     def __post_init__(self) -> None:
@@ -146,7 +141,6 @@ epsilon 1), got None
             for name in ("users", "between_users"):
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
         _require_coordinates(self)
-        _require_edition(self)
         _require_tails(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
         rule = "be at least 0 and finite"
@@ -250,23 +244,18 @@ epsilon 1), got None
     def plain(self) -> dict[str, Any]:
         """Give all settings as plain data, from which `of_plain` makes the same again.
 
-        Fields that came later are left out at their defaults, and the first edition: then rounds are named and keyed as
-        they were before.
+        Most fields are left out at their defaults. The edition of the estimator's design is among the data: rounds of
+        two designs have different ids and keys.
         """
         default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
-        found["edition"] = (self.edition or self._class.newest_edition) if self._has_editions else 1
+        found["edition"] = self._class.edition
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Make the settings that `plain` gave; what says no edition was begun with the first."""
-        settings = cls(**plain)
-        return settings if "edition" in plain or not settings._has_editions else replace(settings, edition=1)
-
-    @property
-    def _has_editions(self) -> bool:
-        return "edition" in self._class.options
+        """Make the settings that `plain` gave."""
+        return cls(**{name: value for name, value in plain.items() if name != "edition"})
 
     def require_user_privacy(self) -> None:
         """Refuse an estimator that protects single samples only, which exists for comparison, before anything runs."""
@@ -303,17 +292,6 @@ epsilon 1), got None
         return estimator
 
 
-def _require_edition(settings: RoundsSettings) -> None:
-    """Refuse an edition that is not known, or not of an estimator that has editions; it is no option of its own."""
-    rule = "be given as --edition, and not as the estimator's own"
-    require("edition" not in settings.options, "edition", rule, settings.options.get("edition"))
-    if settings.edition is not None:
-        newest = estimator_class(settings.estimator).newest_edition if settings._has_editions else NEWEST_EDITION
-        check_edition(settings.edition, newest)
-        rule = f"be left out, or 1, for {settings.estimator}, which has one design"
-        require(settings.edition == 1 or settings._has_editions, "edition", rule, settings.edition)
-
-
 def _require_tails(settings: RoundsSettings) -> None:
     """Refuse a declaration that nothing follows from."""
     own, tails = "be given as --tails, and not as the estimator's own", settings.tails
@@ -322,7 +300,6 @@ def _require_tails(settings: RoundsSettings) -> None:
         require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
         can = "tails" in estimator_class(settings.estimator).options
         require(can, "tails", f"be left out for {settings.estimator}, which does not ask for them", tails)
-        require(settings.edition != 1, "tails", "be left out with edition 1, which always assumes them", tails)
 
 
 def _respelled(settings: RoundsSettings) -> dict[str, Any]:
@@ -337,9 +314,7 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
         found[name] = value if value is None else valid_float(name, value)
-    for name in ("users", "edition"):
-        value = getattr(settings, name)
-        found[name] = value if value is None else valid_int(name, value)
+    found["users"] = None if settings.users is None else valid_int("users", settings.users)
     return found
 
 
@@ -392,18 +367,6 @@ def settings_round_noise(
     secret: bytes, settings: RoundsSettings, name: str, *, design: Mapping[str, Any] | None = None
 ) -> KeyedNoise:
     """Keyed noise of the reports of a round.
-
-    Parameters
-    ----------
-    secret : bytes
-        Of the deployment.
-    settings : RoundsSettings
-        All of it is part of the key.
-    name : str
-        The round's id.
-    design : mapping, optional
-        What else decides how a report is made of its random bits: the stage, what is public before it, the parameters
-        that the estimator chose (`meanstream.streaming.rounds.window_round.WindowRound.stage_noise`).
 
     Notes
     -----

@@ -33,39 +33,21 @@ _log = logging.getLogger("meanstream.rounds")
 
 
 def open_side_topic(text: str, role: str) -> KafkaLocation:
-    """Find the topic that the other side writes to; make it, if the address says so and that side was not there yet.
-
-    Raises
-    ------
-    ValueError
-        If it is missing, or cannot be read.
-    """
+    """Find the topic that the other side writes to; make it, if the address says so and that side was not there yet."""
     location = check_side_topic(text, role)
     ensure_topic(make_client_admin(location), location, operation="READ", config={"cleanup.policy": POLICIES[role]})
     return location
 
 
 def look_for_side_topic(text: str, role: str) -> None:
-    """Refuse a topic that cannot be read, or is missing and shall not be made; make nothing.
-
-    Raises
-    ------
-    ValueError
-        If it is so, or no broker can be reached.
-    """
+    """Refuse a topic that cannot be read, or is missing and shall not be made; make nothing."""
     location = check_side_topic(text, role)
     if location.create is None or find_topic(make_client_admin(location), location) is not None:
         require_topic(make_client_admin(location), location, "READ")
 
 
 def check_side_topic(text: str, role: str) -> KafkaLocation:
-    """Read the address of a topic that the other side writes to, without asking anyone.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Read the address of a topic that the other side writes to, without asking anyone."""
     location = KafkaLocation.parse(text, role=role)
     require(location.registry is None, "registry", f"be left out of {role}, which holds JSON", location.registry)
     return location

@@ -77,16 +77,6 @@ def first_accepted_result(
 ) -> tuple[Public | None, list[str]]:
     """Public: the first result of a stage that users can be asked upon; None if there is none.
 
-    Parameters
-    ----------
-    this : WindowRound
-    public : dict
-        What was accepted of the stages before.
-    results : sequence of StageResult
-        Of one stage, in an order that is the same on every call.
-    shape : tuple of int
-        Of a user's sum, for estimators of vectors: (d,).
-
     Returns
     -------
     dict or None, list of str
@@ -103,11 +93,6 @@ def first_accepted_result(
 
 def _check_result(this: WindowRound, result: StageResult, public: Public, *, shape: tuple[int, ...] = ()) -> Public:
     """Public: give what is known after a stage, if its result can be one; parameters as for `first_accepted_result`.
-
-    Raises
-    ------
-    ValueError
-        If the stage cannot have found this, or the next stage could not make a report of it for someone.
 
     Notes
     -----
@@ -133,13 +118,6 @@ def _check_result(this: WindowRound, result: StageResult, public: Public, *, sha
 
 def extreme_users_for_result(span: int, shape: tuple[int, ...] = ()) -> Summaries:
     """Make up users at the ends and in the middle of what users can hold, with few samples and with many.
-
-    Parameters
-    ----------
-    span : int
-        Of the grid.
-    shape : tuple of int
-        Of a user's sum.
 
     Examples
     --------

@@ -73,13 +73,7 @@ class JsonlSink(SinkOnDisk):
             yield from (line[:-1] for line in file if line.endswith(b"\n"))
 
     def restore(self, position: SinkPosition) -> None:
-        """Cut the file back.
-
-        Raises
-        ------
-        ValueError
-            If the file is shorter than that: someone else changed it.
-        """
+        """Cut the file back."""
         if position["path"] != str(self._path.resolve()):
             return  # another file from now on
         size = os.fstat(self._file).st_size

@@ -20,13 +20,7 @@ def path_on_disk(location: str) -> str:
 
 @contextmanager
 def checking_disk(option: str, location: str) -> Iterator[None]:
-    """Refuse a place into which no one may look.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule, the place and the operating system's reason.
-    """
+    """Refuse a place into which no one may look."""
     try:
         yield
     except OSError as error:
@@ -52,13 +46,7 @@ class SinkOnDisk(ABC):
 
     @classmethod
     def check(cls, location: str, option: str) -> None:
-        """Refuse a place that could not be opened, without making it.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the place.
-        """
+        """Refuse a place that could not be opened, without making it."""
         path = Path(location)
         require(path.parent.is_dir(), option, "be in an existing folder", location)
         if path.exists():

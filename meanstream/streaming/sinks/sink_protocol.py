@@ -43,15 +43,7 @@ class Sink(Protocol):
         """Take events; they are durable after `flush`. `TypeError` if a public sink is given a private type."""
 
     def flush(self) -> None:
-        """Make everything durable.
-
-        Raises
-        ------
-        DeliveryFailedError
-            If nothing since the last flush was delivered, but may be when it is written again.
-        SinkLostError
-            If it cannot be written any more.
-        """
+        """Make everything durable."""
 
     def position(self) -> SinkPosition:
         """Tell how far the sink is flushed."""
@@ -127,26 +119,14 @@ class Remembers(Sink, Protocol):
 
 
 def check_sink_trust(trust: Trust, kind: type[Event]) -> None:
-    """Refuse a private event at a public sink.
-
-    Raises
-    ------
-    TypeError
-        Naming the type; an event type that is in neither class counts as private.
-    """
+    """Refuse a private event at a public sink."""
     if trust is not Trust.PRIVATE and not issubclass(kind, PublicEvent):
         raise TypeError(f"public sink must be given public events, got {kind.__name__}")
 
 
 @contextmanager
 def sink_faults(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
-    """Say in one line that a place cannot be used, whatever is the matter with it.
-
-    Raises
-    ------
-    SinkLostError
-        Naming the option, the rule, the place and the operating system's reason.
-    """
+    """Say in one line that a place cannot be used, whatever is the matter with it."""
     try:
         yield
     except OSError as error:

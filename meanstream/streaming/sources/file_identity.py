@@ -18,19 +18,6 @@ def source_identity(
     A file is known by its name: it may move together with its store. A topic is known by its name and the id of its
     cluster, whatever the addresses of its brokers.
 
-    Parameters
-    ----------
-    source : Source
-        Open; nothing is read.
-    mapping : ColumnMapping
-        Which column means what.
-    lateness : str
-        Name of the option of the lateness.
-    seconds : float
-        The lateness.
-    agent : str
-        Name of the option of the column that says whose sample it is.
-
     Examples
     --------
     >>> from meanstream.streaming.testing import ScriptedSource

@@ -151,11 +151,6 @@ class LineReader:
 
         **Privacy.** A line that was inserted or taken out anywhere moves those behind it: read on at the same place,
         a sample would count twice, with twice the sensitivity.
-
-        Raises
-        ------
-        ValueError
-            If the file is shorter than it was, or anything in it has changed up to there.
         """
         self._start = self._stop = self._skipped = 0
         self._ends = np.zeros(0, np.int64)

@@ -172,13 +172,6 @@ def let_source_rest(source: Source) -> None:
 def other_source_file(name: str, *, grown: bool = False) -> ValueError:
     """Make the refusal of a file that is not the one that was read, with the ways out.
 
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    grown : bool
-        It may have grown.
-
     Examples
     --------
     >>> str(other_source_file("x.csv"))[:71]
@@ -192,12 +185,6 @@ def other_source_file(name: str, *, grown: bool = False) -> ValueError:
 
 
 def require_source_position(position: Position, key: str, source: str) -> None:
-    """Refuse a position that another way of reading the source has left.
-
-    Raises
-    ------
-    ValueError
-        If the source was read sorted before and is not now, or the other way round.
-    """
+    """Refuse a position that another way of reading the source has left."""
     if key not in position:
         raise ValueError(f"sort must be as when the store was begun, got another way of reading {source!r}")

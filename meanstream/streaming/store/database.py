@@ -121,13 +121,7 @@ class Database:
         return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
-        """Write what this connection sees into an empty file, page by page.
-
-        Raises
-        ------
-        CopyFailedError
-            If the file does not take it; any other `StoreError` is about this store.
-        """
+        """Write what this connection sees into an empty file, page by page."""
         with self._readable_faults(), closing(sqlite3.connect(path)) as target:
             try:
                 self._connection.backup(target)
@@ -201,13 +195,7 @@ def _has_log(path: Path) -> bool:
 
 
 def keep_database_to_owner(paths: Iterable[Path]) -> None:
-    """Let the owner alone read and write files of a store, also those that were made before it.
-
-    Raises
-    ------
-    StoreError
-        If everyone may, and the file is someone else's to change. What a group may is a volume's setting then.
-    """
+    """Let the owner alone read and write files of a store, also those that were made before it."""
     for path in paths:
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(path.stat().st_mode)

@@ -69,15 +69,7 @@ class Ledger(LedgerReader):
         self._charged = _Charged()
 
     def charge(self, rows: LedgerRows) -> list[int]:
-        """Write new rows; return which entries were refused.
-
-        Raises
-        ------
-        ValueError
-            If an agent is not in the store, an index is less than 1, or a new release is not the agent's next.
-        DamagedStoreError
-            If a release that was charged before is not in the ledger.
-        """
+        """Write new rows; return which entries were refused."""
         if not len(rows):
             return []
         agent, index = np.array(rows.agent, np.int64), np.array(rows.release_index, np.int64)
@@ -97,11 +89,6 @@ class Ledger(LedgerReader):
         """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
         Those of the last charge are still at hand the first time that they are requested; others are read.
-
-        Raises
-        ------
-        LedgerFaultError
-            If a row is not what was charged.
         """
         if seq == self.rows():
             return []
@@ -185,7 +172,7 @@ class Ledger(LedgerReader):
         link, names = head.chain, self._tables.encoded_names()
         for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
             block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
-            chain = chain_links(link, block, names, numbered=self._numbered)
+            chain = chain_links(link, block, names)
             values = zip(*block.columns(), chain, strict=True)
             self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             link = chain[-1]

@@ -39,20 +39,6 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
 
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are found even if the
     chain was computed again and sealed again.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    noted : NotedLedger, optional
-        An earlier report: the ledger must begin with that many rows, and have this head there; with a head alone, it
-        must have had this head at some row.
-
-    Raises
-    ------
-    StoreError
-        If there is no store; `LedgerFaultError` naming the first row that is not what was charged, `OtherLedgerError`
-        if the ledger does not begin with what was noted.
     """
     opened = Store.read(store)
     try:
@@ -67,13 +53,7 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
 
 
 def audited_rows(store: Store) -> Iterator[LedgerBlock]:
-    """Give all rows of a ledger, each compared with the chain and with the rules of charging.
-
-    Raises
-    ------
-    LedgerFaultError
-        At the first row that is not what was charged, or is not the next release of its agent.
-    """
+    """Give all rows of a ledger, each compared with the chain and with the rules of charging."""
     counted = np.zeros(len(store.agents()), np.int64)
     for block in store.ledger.verified():
         agent, index = np.array(block.rows.agent, np.int64), np.array(block.rows.release_index, np.int64)

@@ -154,13 +154,7 @@ class StoreTables:
         self._database.insert(query, [(kind, number) for number in numbers])
 
     def post(self, topic: str, lines: Sequence[bytes]) -> None:
-        """Put events into the outbox.
-
-        Raises
-        ------
-        ValueError
-            If a line is more than one.
-        """
+        """Put events into the outbox."""
         if not lines:
             return
         together = b"\n".join(lines)
@@ -194,7 +188,7 @@ class StoreTables:
             raise
 
     def adopt(self, posted: int = 0) -> None:
-        """Take what the tables hold as it is: a new store, or one of a version that did not know its contents."""
+        """Take what the tables hold as it is: those of a new store."""
         self._contents, self._posted = Contents(), posted
         self._add(
             "state", _state_mark, self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,))

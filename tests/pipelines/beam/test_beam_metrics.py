@@ -26,7 +26,7 @@ from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.input import beam_intake as intake
 from meanstream.pipelines.beam.rounds import budget_of_users as budget
 from meanstream.pipelines.beam.rounds import curator_step as curator
-from meanstream.pipelines.beam.rounds import read_results as read
+from meanstream.pipelines.beam.rounds import rounds_from_files as read
 from meanstream.pipelines.beam.rounds import stages_on_beam as stages
 from meanstream.pipelines.beam.rounds import summaries_on_beam as summarize
 from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file

@@ -19,7 +19,7 @@ from meanstream.pipelines.beam.element_types.events import (
 )
 from meanstream.pipelines.beam.element_types.source_coder import SourceLocationCoder
 from meanstream.pipelines.beam.input.parse_lines import DeadLetterCoder
-from meanstream.pipelines.beam.pubsub.pubsub_message import Message, MessageCoder
+from meanstream.pipelines.beam.pubsub.read_pubsub import Message, MessageCoder
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate
 from meanstream.streaming.sources.mapping import ColumnMapping

@@ -13,7 +13,8 @@ from meanstream.operators.agents.statistic import statistic_release_covariance, 
 from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.least_squares import REMEMBERED
-from meanstream.operators.collaboration.registry import Collaboration, FittedPopulation, make_collaboration
+from meanstream.operators.collaboration.registry import Collaboration, make_collaboration
+from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
 from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.optimal import optimal_counter_sampling

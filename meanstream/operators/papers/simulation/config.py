@@ -105,11 +105,6 @@ class SimulationConfig:
     ) -> Self:
         """Fill in the defaults of the mode and of the data; an option that is None was not given.
 
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-
         Examples
         --------
         >>> SimulationConfig.from_options(mode="paper", steps=1000).counter

@@ -46,11 +46,6 @@ class DependenceConfig:
         Privacy of one sample over all releases of its agent.
     collaboration : str
         A name of the registry.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
     """
 
     dependence: str

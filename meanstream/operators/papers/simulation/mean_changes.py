@@ -83,13 +83,7 @@ class ChangeOfMeans:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE`, and `@SAMPLES` after each.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Read `step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE`, and `@SAMPLES` after each."""
         written, at, samples = text.partition("@")
         kind, _, rest = written.partition(":")
         found = _WRITTEN[kind].fullmatch(rest) if kind in _WRITTEN else None

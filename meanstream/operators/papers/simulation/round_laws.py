@@ -228,11 +228,6 @@ def parse_round_law(text: str) -> SampleLaw:
         `rademacher:mean` (-1 and 1), `bernoulli:p` (0 and 1), `three:q` (-1 and 1 with probability q / 2 each, 0
         otherwise) or `beta:a,b` (2 B - 1).
 
-    Raises
-    ------
-    ValueError
-        If it is none of these, or a number is out of range.
-
     Examples
     --------
     >>> parse_round_law("rademacher:0.5").mean, parse_round_law("bernoulli:0.3").mean, parse_round_law("beta:2,6").mean

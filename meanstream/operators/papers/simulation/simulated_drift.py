@@ -50,11 +50,6 @@ class DriftConfig:
         Declared bounds of a sample; by default those of a run's own samples.
     ages : tuple of int or None
         Samples since the change at which to measure; by default those of `AGES` that are simulated.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
     """
 
     change: str

@@ -53,11 +53,6 @@ class RoundsConfig:
     runs, seed : int
         Run r depends on (seed, r) only: more runs extend the same list of runs.
 
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-
     Examples
     --------
     >>> RoundsConfig(estimator="duchi", users=10, epsilon=1.0, sizes="point:0")

@@ -49,13 +49,7 @@ def vector_law_summaries(mean: Floats, count: Ints, rng: np.random.Generator) ->
 
 
 def _radial_scale(features: Features, sample: Floats) -> float:
-    """Tell by how much an estimator's features shrink a sample, where they do no more than that.
-
-    Raises
-    ------
-    ValueError
-        If the estimator takes other features of its samples.
-    """
+    """Tell by how much an estimator's features shrink a sample, where they do no more than that."""
     found = features(sample[np.newaxis])[0]
     scale = float(found[0] / sample[0]) if found.shape == sample.shape else math.nan
     ok = bool(np.allclose(found, scale * sample)) if math.isfinite(scale) else False

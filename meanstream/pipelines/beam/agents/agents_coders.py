@@ -80,15 +80,15 @@ def pack_for_coder(samples: AgentSamples) -> Packed:
     return Packed(packed("samples", first, columns, samples.names))
 
 
-def packed_sample_times(encoded: bytes) -> list[float] | None:
-    """Private: the first and the last event time of packed samples; None where an older version wrote them."""
-    times: list[float] | None = unpacked(encoded, "samples")[1].get("times")
+def packed_sample_times(encoded: bytes) -> list[float]:
+    """Private: the first and the last event time of packed samples."""
+    times: list[float] = unpacked(encoded, "samples")[0]["times"]
     return times
 
 
 def unpack_for_coder(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_for_coder` wrote."""
-    _, first, columns = unpacked(encoded, "samples")
+    first, columns = unpacked(encoded, "samples")
     time, position = (numbers_of_packed(name, columns, first[name]) for name in ("time", "position"))
     key = columns.get("key", np.zeros(0, np.uint64))
     if key.itemsize < 8:  # steps: keys stand in the order of places
@@ -116,12 +116,12 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> AgentReleases:
         """Read columns."""
-        _, head, columns = unpacked(encoded, "releases")
+        head, columns = unpacked(encoded, "releases")
         names, time = names_of_packed(columns), columns.pop("time")
-        words = columns.pop("words", np.zeros((0, 2), np.uint64))  # an older version had none
+        words = columns.pop("words", np.zeros((0, 2), np.uint64))
         return AgentReleases(
             names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
-            alike=head.get("alike", True),  # it was not written at first
+            alike=head["alike"],
             words=words,
         )  # fmt: skip
 
@@ -132,7 +132,7 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
 def packed_releases_number(encoded: bytes) -> int:
     """Public: the window of packed releases."""
-    return int(unpacked(encoded, "releases")[1]["number"])
+    return int(unpacked(encoded, "releases")[0]["number"])
 
 
 class ForShardCoder(coders.Coder):  # type: ignore[misc]
@@ -184,12 +184,11 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> OwnBatch:
         """Read columns."""
-        _, head, columns = unpacked(encoded, "own")
+        head, columns = unpacked(encoded, "own")
         names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
         if "cells" in columns:
             columns["cells"] = columns["cells"].astype(np.int64)
-        n = len(columns["agent"])  # an older version gave one window at a time, and not its newest sample
-        part, newest = columns.pop("part", np.full(n, number)), columns.pop("newest", np.full(n, np.nan))
+        part, newest = columns.pop("part"), columns.pop("newest")
         return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
 
     def is_deterministic(self) -> bool:
@@ -225,7 +224,7 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> PartialReleases:
         """Read them."""
-        _, head, columns = unpacked(encoded, "partial")
+        head, columns = unpacked(encoded, "partial")
         sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1 if head["pools"] else 0)
         pools = {
             shard: PooledVariance.restore({**pool, "sums": part})
@@ -269,7 +268,7 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> FittedReleases:
         """Read it."""
-        _, head, columns = unpacked(encoded, "fitted")
+        head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
         known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
         known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}

@@ -56,28 +56,7 @@ def run_agents_file(
     arguments: Sequence[str] = (),
     shards: int = AGENT_SHARDS,
 ) -> dict[str, int]:
-    """Read a file or a topic, release, answer everyone once at its end; return the pipeline's counters.
-
-    Parameters
-    ----------
-    settings : AgentsSettings
-        How agents release.
-    source : SourceLocation
-        A file or a topic that the workers can read.
-    sinks : mapping of role to Path or str
-        Of "estimates" (private), "releases", "population", "notices": files that the workers can write, which are
-        replaced; or `kafka://...`, see `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
-    secret : SecretLocation
-        Where workers find the secret.
-    engine_options : EngineOptions
-        Intake, collaboration, level; `refresh` must be None.
-    runner : str
-        One of `meanstream.pipelines.beam.beam_runners.RUNNERS`.
-    arguments : sequence of str
-        Options of the runner, from `meanstream.pipelines.beam.beam_runners.runner_arguments`.
-    shards : int
-        As for `ReleaseMeans`.
-    """
+    """Read a file or a topic, release, answer everyone once at its end; return the pipeline's counters."""
 
     def build(pipeline: beam.Pipeline) -> None:
         answers = pipeline | AnswerAgentsSource(settings, source, engine_options, secret, shards=shards)

@@ -76,7 +76,7 @@ class AgentShard:
     most : int
         How many agents it takes.
     charges : SpendLedger, optional
-        What agents were charged that the bytes say nothing of: those of an older version, or those that were lost.
+        What agents were charged that the bytes say nothing of, as they were lost.
     """
 
     def __init__(
@@ -99,15 +99,11 @@ class AgentShard:
         self._saved = self.agents.n_agents
 
     def _restore(self, encoded: bytes) -> None:
-        kind, head, columns = unpacked(encoded, *SHARD)
+        head, columns = unpacked(encoded, SHARD)
         self.reached = head["reached"]
-        if kind == SHARD[0]:
-            self._before = SpendLedger(columns.pop("before").tobytes())
+        self._before = SpendLedger(columns.pop("before").tobytes())
         self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
-        if kind == SHARD[0]:
-            self.spend.rounds[:] = columns.pop("spent")
-        else:  # those charges are of these agents
-            self._before = SpendLedger(b"")
+        self.spend.rounds[:] = columns.pop("spent")
         if self.agents.persons is not None:
             self.agents.persons.restore(0, {name: columns.pop(f"person {name}") for name in ("key", "count")})
         scalars = {name: np.array(head[name]) for name in ("version", "window")}
@@ -125,7 +121,7 @@ class AgentShard:
         if self.agents.persons is not None:
             columns |= {f"person {name}": column for name, column in self.agents.persons.whole().items()}
         head = {"reached": self.reached, **scalars}
-        return packed(SHARD[0], head, {**packed_narrow(columns), "words": self.words}, names)
+        return packed(SHARD, head, {**packed_narrow(columns), "words": self.words}, names)
 
     def save(self, journal: StateJournal) -> None:
         """Write what has changed since it was read, or written."""
@@ -150,7 +146,7 @@ class AgentShard:
 
     def _take_in(self, change: bytes) -> None:
         """Put rows in place of what was known of their agents."""
-        _, head, columns = unpacked(change, "shard change")
+        head, columns = unpacked(change, "shard change")
         self.reached = head["reached"]
         self._add(names_of_packed(columns).to_pylist(), columns["words"])
         place = columns["place"].astype(np.int64)

@@ -45,11 +45,6 @@ class HashedCovariates:
 def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
     """Read attributes that a pipeline is given: a mapping from each agent to its attributes by name.
 
-    Raises
-    ------
-    ValueError, TypeError
-        In one line, naming the column and the rule.
-
     Examples
     --------
     >>> agent_covariates({"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}).design.attributes[1].name

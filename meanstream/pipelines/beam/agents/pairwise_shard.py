@@ -63,7 +63,7 @@ class FederationShard:
             "time": np.zeros(0),
         }
         if encoded:
-            _, head, columns = unpacked(encoded, "federation")
+            head, columns = unpacked(encoded, "federation")
             self.reached, self.alone = head["reached"], columns.pop("alone") > 0
             self._queue = {name: columns.pop(f"queue {name}") for name in self._queue}
             shape = head["shape"]

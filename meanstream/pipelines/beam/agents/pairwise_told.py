@@ -53,7 +53,7 @@ class PairBatchCoder(Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> PairBatch:
         """Read columns."""
-        _, head, columns = unpacked(encoded, "pairs")
+        head, columns = unpacked(encoded, "pairs")
         names, time = names_of_packed(columns), columns.pop("time")
         n = len(time)
         releases = ReleaseColumns(agent=np.arange(n), **columns)

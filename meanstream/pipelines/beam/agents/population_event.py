@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.agents.own_histogram import HistogramColumns
-from meanstream.operators.collaboration.registry import FittedPopulation, ReleaseSummary
+from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms_together
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
+from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Ints

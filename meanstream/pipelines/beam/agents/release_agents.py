@@ -28,7 +28,6 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger, charges_of_rows
 from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting, take_waiting_samples
-from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
@@ -57,7 +56,6 @@ class ReleaseShard(Step):
     AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
     CHANGES = BagStateSpec("changes", BytesCoder())
     HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
-    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())  # of an older version: now the agents say it
     LEDGER = BagStateSpec("ledger", BytesCoder())
     TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
@@ -98,12 +96,11 @@ class ReleaseShard(Step):
         timer: Any = beam.DoFn.TimerParam(DUE),
         state: Any = beam.DoFn.StateParam(AGENTS),
         head: Any = beam.DoFn.StateParam(HEAD),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep samples until their window has ended."""
-        self._mark.claim(made, waiting, ticks, state, head, charges)
+        self._mark.claim(made, waiting, ticks, state, head)
         keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
@@ -117,21 +114,20 @@ class ReleaseShard(Step):
         state: Any = beam.DoFn.StateParam(AGENTS),
         changes: Any = beam.DoFn.StateParam(CHANGES),
         head: Any = beam.DoFn.StateParam(HEAD),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Let the windows that have ended be released, all of them in one turn."""
-        self._mark.claim(made, waiting, ticks, state, head, charges)
+        self._mark.claim(made, waiting, ticks, state, head)
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
         began, tick = perf_counter(), due[-1]
         samples = take_waiting_samples(waiting, tick.number, self._windows)
         journal = StateJournal(state, changes, head)
-        shard = self._shard(key, journal, charges, ledger)
+        shard = self._shard(key, journal, ledger)
         known = shard.agents.n_agents
         rows = ReleaseLedger(shard.spend, ledger.read)
         turn = shard.turn(samples, keyed_owner_words, due, self._windows, final_release=self._final_release)
@@ -159,7 +155,7 @@ class ReleaseShard(Step):
         end = self._windows.end(tick.number)
         self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
 
-    def _shard(self, key: int, journal: StateJournal, charges: Any, ledger: Any) -> AgentShard:
+    def _shard(self, key: int, journal: StateJournal, ledger: Any) -> AgentShard:
         """Make the shard of its state; one whose state is still that which it wrote is as it was."""
         known = self._known.pop(key, None)  # until it is written again it is not to be found
         if known is not None and known[0] == journal.mark:
@@ -168,10 +164,7 @@ class ReleaseShard(Step):
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
         encoded, changes = journal.read()
         before = None
-        if encoded and not journal.mark:  # of an older version
-            before = SpendLedger(charges.read() or b"")
-            charges.clear()
-        elif not encoded:  # a shard that begins, or one whose agents were lost
+        if not encoded:  # a shard that begins, or one whose agents were lost
             before = charges_of_rows(ledger.read())
         return AgentShard(self._settings, self._noise, encoded, changes, most=self._most, charges=before)
 

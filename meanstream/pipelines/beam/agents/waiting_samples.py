@@ -35,7 +35,7 @@ class WaitingTurns:
     ticks : bag state
         Of encoded ticks.
     target : cell
-        What the timer is set to. State of an older version has none, and a timer for each tick.
+        What the timer is set to.
     timer : timer
         Of event time.
     when : callable
@@ -100,7 +100,7 @@ def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> li
     rest: list[bytes] = []
     for encoded in waiting.read():
         times = packed_sample_times(encoded)
-        if times is not None and windows.number(np.array(times[:1]))[0] > number:
+        if windows.number(np.array(times[:1]))[0] > number:
             rest.append(encoded)
             continue
         now, later = waiting_up_to([unpack_for_coder(encoded)], number, windows)

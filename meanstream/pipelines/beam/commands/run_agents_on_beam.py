@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_beam_command
+from meanstream.pipelines.commands.run.checks import check_agents
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -19,8 +20,6 @@ def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
     The store's file is not made: the ledger is the state of the pipeline. What goes to a topic is there at least once,
     the same each time: see `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
     """
-    from meanstream.pipelines.commands.run.checks import check_agents
-
     agents = Command(name="agents", settings=check_agents, run=_run)
     run_beam_command(agents, options, runner)
 

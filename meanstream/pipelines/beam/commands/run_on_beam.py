@@ -22,6 +22,7 @@ from meanstream.pipelines.beam.beam_runners import (
     runner_secret_location,
 )
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
+from meanstream.pipelines.beam.template.template_command import template_command_on_dataflow
 from meanstream.pipelines.beam.worker.worker_secret import require_beam_secret_named
 from meanstream.pipelines.commands.run.checks import check_apart, check_store_path
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
@@ -58,16 +59,8 @@ class Command:
 
 
 def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
-    """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done.
-
-    Raises
-    ------
-    BadOption
-        Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
-    """
+    """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done."""
     if runner == "DataflowRunner":
-        from meanstream.pipelines.beam.template.template_command import template_command_on_dataflow
-
         template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
     _refuse_together(options, runner)
@@ -86,13 +79,7 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
 
 
 def _refuse_together(options: AgentsOptions | RoundsOptions, runner: str) -> None:
-    """Refuse, in one line, all that can be refused without asking a broker.
-
-    Raises
-    ------
-    BadOption
-        Naming every option that breaks a rule.
-    """
+    """Refuse, in one line, all that can be refused without asking a broker."""
     refusals = Refusals()
     with refusals.collecting():
         runner_arguments(runner, options.runner_arg or [])
@@ -138,13 +125,7 @@ def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:
 
 
 def _source_location(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping) -> SourceLocation:
-    """Say what workers read: a file by its whole path, for they may stand elsewhere; of a topic, ranges decided now.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read, or does not hold every offset that is requested.
-    """
+    """Say what workers read: a file by its whole path, for they may stand elsewhere; of a topic, ranges decided now."""
     source = str(options.source)
     if is_kafka_location(source):
         ranges = None if options.offsets is None else runner_offset_ranges(options.offsets)

@@ -95,13 +95,7 @@ class SampleIntake:
         )
 
     def taking(self, pcoll: beam.PCollection, *, owner: str) -> SampleIntake:
-        """Hold it to the PCollection of samples: its window, and its schema, if it has one.
-
-        Raises
-        ------
-        ValueError
-            Naming the parameter, the rule and the value.
-        """
+        """Hold it to the PCollection of samples: its window, and its schema, if it has one."""
         window_fn = pcoll.windowing.windowfn
         require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
         names = None if _is_batch(pcoll.element_type) else element_fields(pcoll.element_type)

@@ -51,11 +51,6 @@ NOTHING = Message(None)
 def require_messages(element_type: Any, value: str, wanted: Sequence[str]) -> None:
     """Hold the type of a PCollection to what is read of its messages.
 
-    Raises
-    ------
-    ValueError
-        If they have no such field, or nothing next to their values where a part is read from that.
-
     Examples
     --------
     >>> require_messages(bytes, "value", ["@key"])
@@ -73,17 +68,7 @@ def require_messages(element_type: Any, value: str, wanted: Sequence[str]) -> No
 
 
 def message_of_element(element: Any, stamp: int, *, field: str = VALUE) -> Message:
-    """Take a message out of an element: bytes, text, a pair of key and value, a Pub/Sub message, or a row with a field.
-
-    Parameters
-    ----------
-    element
-        Anything; what is none of these is `NOTHING`.
-    stamp : int
-        Its timestamp, microseconds: `@timestamp`, unless a field of that name says otherwise.
-    field : str
-        Which field of a row is the value.
-    """
+    """Take a message out of an element: bytes, text, a key and a value, a Pub/Sub message, or a row with a field."""
     try:
         return _taken(element, stamp, field)
     except Exception:

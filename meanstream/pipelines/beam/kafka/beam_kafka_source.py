@@ -91,11 +91,6 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         many samples someone sends and when, and event time is the clock. "sample", for agents alone, where that is
         public. Must be given where reading does not end; else it is "user".
 
-    Raises
-    ------
-    ValueError
-        Here for options; when the pipeline runs, if the topic does not hold every offset that is requested.
-
     Examples
     --------
     >>> ReadKafka("kafka://127.0.0.1:9092/samples?gap=skip", ColumnMapping())

@@ -23,13 +23,6 @@ def record_keys(log: str, position: Ints) -> Words:
     Keys stand in the order of places, so that samples of one time keep the order that they have without keys. Two
     topics share a key only where two numbers of 63 bits, which are hashes, lie as close as places do.
 
-    Parameters
-    ----------
-    log : str
-        What no other topic is called: its id.
-    position : int array
-        Partition and offset, as `meanstream.streaming.events.event_columns.column_position` joins them.
-
     Examples
     --------
     >>> keys = record_keys("7EXhRbMqQ2y0", np.array([0, 1, 5]))

@@ -91,20 +91,7 @@ class StateMark:
         self._number = int(made["secret"], 16) % (1 << (63 - KEY_BITS))
 
     def claim(self, made: Any, *kept: Any) -> None:
-        """Write what made a state where it begins; refuse one that something else has made.
-
-        Parameters
-        ----------
-        made : state
-            The cell `MADE`.
-        kept : state
-            Other cells and bags of the key: where they hold something, `made` must.
-
-        Raises
-        ------
-        OtherIdentityError
-            One line that names what differs.
-        """
+        """Write what made a state where it begins; refuse one that something else has made."""
         saved = made.read()
         if not saved:
             if any(map(_holds, kept)):
@@ -120,13 +107,7 @@ class StateMark:
         return self._number << KEY_BITS | shard
 
     def shard(self, key: int) -> int:
-        """Read what `key` gave.
-
-        Raises
-        ------
-        OtherIdentityError
-            If something else has made it: a restored state's.
-        """
+        """Read what `key` gave."""
         if key >> KEY_BITS != self._number:
             raise OtherIdentityError("name, settings, shards and secret must be those that the state was made with")
         return key & ((1 << KEY_BITS) - 1)

@@ -37,22 +37,7 @@ class PinnedResults:
     def accepted(
         self, this: WindowRound, stage: int, public: Public, came: Sequence[StageResult], *, shape: tuple[int, ...] = ()
     ) -> tuple[Public | None, int]:
-        """Public: what users are queried upon after a stage, and how many of these results are others.
-
-        Parameters
-        ----------
-        this, public, shape
-            As for `meanstream.streaming.rounds.stage_results.first_accepted_result`.
-        stage : int
-            From 0.
-        came : sequence of StageResult
-            Of this stage, in an order that is the same for everyone.
-
-        Raises
-        ------
-        ValueError
-            If the folder holds something else in place of a result.
-        """
+        """Public: what users are queried upon after a stage, and how many of these results are others."""
         pinned = self._read(self._path_of(this.id, stage))
         if pinned is None:
             found, refused = first_accepted_result(this, public, came, shape=shape)

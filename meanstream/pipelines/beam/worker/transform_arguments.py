@@ -95,13 +95,7 @@ def as_window(value: Any) -> str:
 
 
 def settings_from_parameters(settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]) -> dict[str, Any]:
-    """Give the parameters that were given; settings are given whole, or by name.
-
-    Raises
-    ------
-    ValueError
-        Naming what was given twice, or what is missing.
-    """
+    """Give the parameters that were given; settings are given whole, or by name."""
     given = {name: value for name, value in parameters.items() if value is not None}
     require(settings is None or not given, "settings", "be given once", ", ".join(given))
     if settings is None:
@@ -113,13 +107,7 @@ def settings_from_parameters(settings: Any, parameters: Mapping[str, Any], neede
 
 
 def require_histogram_of_quantiles(settings: Any, options: Any) -> Any:
-    """Give the options back, if what they ask for can be told.
-
-    Raises
-    ------
-    ValueError
-        If quantiles are requested that no histogram tells.
-    """
+    """Give the options back, if what they ask for can be told."""
     told = settings.histogram_share > 0 or not options.quantiles
     require(told, "quantiles", "be left out with histogram_share 0", options.quantiles)
     return options

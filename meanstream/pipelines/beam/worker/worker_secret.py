@@ -92,13 +92,7 @@ class Named(Protocol):
 
 
 def require_beam_secret_named(settings: Named) -> None:
-    """Refuse settings without a name: a pipeline has no store that would keep one.
-
-    Raises
-    ------
-    ValueError
-        In one line.
-    """
+    """Refuse settings without a name: a pipeline has no store that would keep one."""
     rule = "be given on Beam: it is part of the key of the noise and of every release's id"
     require(settings.name is not None, "name", rule, settings.name)
 

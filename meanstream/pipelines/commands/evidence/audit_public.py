@@ -9,13 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.evidence.noise_law import NoiseLaw
+from meanstream.pipelines.commands.run.opening import opening_stack
+from meanstream.pipelines.commands.run.run_collaborate import open_received_releases
 from meanstream.pipelines.commands.state.ledger_command import ledger_signature
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
+from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.store.database import DamagedStoreError, StoreError
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.evidence.audit_record import AuditRow
-    from meanstream.operators.evidence.noise_law import NoiseLaw
     from meanstream.operators.records import Ints
     from meanstream.pipelines.options.asked_topic import AuditTopicOptions
 
@@ -33,11 +41,6 @@ SAYS = {
 
 def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], list[str]]:
     """Read all releases of a place; give what they prove."""
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.evidence.noise_law import NoiseLaw
-    from meanstream.pipelines.commands.run.opening import opening_stack
-    from meanstream.pipelines.commands.run.run_collaborate import open_received_releases
-
     with refusing_options():
         settings = options.settings()
         if options.address is None:
@@ -58,14 +61,6 @@ def audit_store_rows(
     store: Path, signature: Path | None = None, signer: Path | None = None
 ) -> tuple[Iterator[AuditRow], list[str]]:
     """Compare every row of a ledger with its chain; give what its releases prove. No secret is read."""
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.evidence.noise_law import NoiseLaw
-    from meanstream.streaming.agents.agents_releases import releases_of_ledger
-    from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.store.database import DamagedStoreError, StoreError
-    from meanstream.streaming.store.state_store import Store
-    from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
-
     noted = None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
     try:
         settings = own_settings(store)

@@ -121,13 +121,7 @@ class PlanAgentsOptions:
     json: JsonOption = False
 
     def settings(self) -> AgentsSettings:
-        """Check what agents would agree on.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check what agents would agree on."""
         from meanstream.operators.agents.agents_settings import AgentsSettings
         from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
         from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
@@ -167,13 +161,7 @@ class PlanAgentsOptions:
         return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
 
     def shares(self, settings: AgentsSettings) -> list[SharesRow]:
-        """Predict what is requested of distributions; empty where nothing is.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Predict what is requested of distributions; empty where nothing is."""
         from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
         from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
 
@@ -185,26 +173,14 @@ class PlanAgentsOptions:
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:
-        """Check the rest and predict.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check the rest and predict."""
         from meanstream.operators.forecast.together_forecast import forecast_together
 
         crowd = self._crowd(settings)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
 
     def with_covariates(self, settings: AgentsSettings) -> dict[str, Any] | None:
-        """Predict what public covariates would bring; None where there are none.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Predict what public covariates would bring; None where there are none."""
         from dataclasses import replace
 
         from meanstream.operators.forecast.together_forecast import forecast_together

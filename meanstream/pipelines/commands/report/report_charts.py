@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 BLUE, GRAY, ORANGE = "#1a6bc2", "#6b7280", "#b8500f"
@@ -215,8 +216,6 @@ def _picture(name: str, draw: Callable[[Any], None], *, height: float = 3.6, leg
 
 def _svg(name: str, kind: str, draw: Callable[[Any], None], size: tuple[float, float], legend: bool) -> str:
     """Write an SVG element; its ids are of this picture alone, and it names no file of a format."""
-    from io import StringIO
-
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

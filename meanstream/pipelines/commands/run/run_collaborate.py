@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
+from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.durations import parse_duration
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_fact_text, dry_run_facts
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_collaboration,
@@ -26,17 +29,21 @@ from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF, print_options_json
 from meanstream.pipelines.options.collaborate_options import CollaborateOptions
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.agents.collaborating_site import Collaborator
+from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
+from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.open_sink import canonical_sink_location
+from meanstream.streaming.sources.releases_file import ReleasesFile
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.streaming.agents.collaboration_stats import CollaborationStats
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
     from meanstream.streaming.metrics.engine_metrics import Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
-    from meanstream.streaming.sources.releases_file import ReleasesFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +65,7 @@ class Collaboration:
 def host_collaboration(options: CollaborateOptions) -> None:
     """Run until a signal, or once, and say what was done; or only look at what it would need."""
     if options.dry_run:
-        from meanstream.pipelines.commands.run.collaborate_dry_run import dry_run_collaboration
-
-        dry_run_collaboration(options, _check_collaboration(options))
+        _dry_run(options, _check_collaboration(options))
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = _run_collaboration(options)
@@ -75,19 +80,7 @@ def host_collaboration(options: CollaborateOptions) -> None:
 
 
 def _check_collaboration(options: CollaborateOptions) -> Collaboration:
-    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings.
-
-    Raises
-    ------
-    BadOption
-        Naming the option, the rule and the value.
-    """
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.durations import parse_duration
-    from meanstream.operators.validation import require
-    from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.open_sink import canonical_sink_location
-
+    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings."""
     if options.releases is None:
         raise BadOption("releases must be given")
     if options.store is None:
@@ -120,18 +113,12 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
 
 def _require_no_topics(sinks: Mapping[str, str]) -> None:
     """Refuse a topic: what was written twice could not be told there, because nothing is kept of what was written."""
-    from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-
     for role, place in sinks.items():
         require(not is_kafka_location(place), OPTION_OF.get(role, role), "be a file or '-' here", place)
 
 
 def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
     """Check every option, then open releases and sinks and answer."""
-    from meanstream.streaming.agents.collaborating_site import Collaborator
-
-    keep_arrow_from_pandas()
     made = _check_collaboration(options)
     with opening_stack() as (opened, stop):
         with refusing_to_open():
@@ -204,24 +191,24 @@ class _LoggedCollaborationProgress(LoggedProgress):
 
     def figures(self, stats: EngineStats) -> dict[str, Any]:
         """Public: what the summary at the end says, so far."""
-        from meanstream.streaming.agents.collaboration_stats import collaboration_stats
-
         return collaboration_stats(stats).summary()
 
 
 def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
-    """Open a topic or a file of everyone's releases, of which only possible ones count.
-
-    Raises
-    ------
-    ValueError
-        If it does not exist, or the brokers cannot be reached.
-    """
-    from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
-    from meanstream.streaming.sources.releases_file import ReleasesFile
-
+    """Open a topic or a file of everyone's releases, of which only possible ones count."""
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
     from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
 
     return ReleasesTopic(KafkaLocation.parse(location, role="releases"), possible)
+
+
+def _dry_run(options: CollaborateOptions, made: Collaboration) -> None:
+    """Refuse what a run would refuse; otherwise say what it would answer, from what."""
+    with refusing_to_open():
+        made.open_releases().close()
+        store = {"place": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
+    facts: dict[str, Any] = {"releases": made.releases, "store": store}
+    facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
+    facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
 from meanstream.pipelines.commands.run.checks import check_locations, refusing_to_open
 from meanstream.pipelines.commands.run.opening import (
     closing_opened_store,
@@ -18,11 +17,11 @@ from meanstream.pipelines.commands.run.opening import (
 )
 from meanstream.pipelines.commands.run.waiting_line import wait_for_brokers
 from meanstream.pipelines.options.base import option_environment
+from meanstream.streaming.crash import CrashHook, no_crash
 
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.watching import Watch
     from meanstream.pipelines.options.stream_options import StreamOptions
-    from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.engine_loop import EngineLoop
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.engine.engine_stats import EngineStats
@@ -103,9 +102,6 @@ def run_engine(
 
     A test kills the process in `crash`.
     """
-    from meanstream.streaming.crash import no_crash
-
-    keep_arrow_from_pandas()
     hook, lateness, refresh = crash or no_crash, options.lateness_in_force(), options.refresh_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():

@@ -22,24 +22,6 @@ def announcing_address(
 
     On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which others may read: there
     what is given, to be called once the store is this run's own, writes it into a file next to the store.
-
-    Parameters
-    ----------
-    what : str
-        Name of what is served, as of its option.
-    url : str
-        Where it is, without the token.
-    secret : str
-        The line to tell.
-    store : Path, optional
-        The store of the run.
-    suffix : str
-        Of the file, behind the store's name; one of `meanstream.streaming.own_paths.STORE_FILES`.
-
-    Raises
-    ------
-    RunFailed
-        If the file cannot be written.
     """
     place = None if store is None or sys.stderr.isatty() else store.with_name(store.name + suffix)
     written: list[Path] = []

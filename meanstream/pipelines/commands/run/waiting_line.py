@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from meanstream.operators.durations import parse_duration
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
@@ -14,24 +16,7 @@ if TYPE_CHECKING:
 
 
 def wait_for_brokers(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
-    """Wait until the brokers of the source and of every sink answer.
-
-    Parameters
-    ----------
-    options : StreamOptions
-        The places, and how long is waited.
-    stop : callable
-        Whether the run shall stop.
-    health : EngineHealth, optional
-        Is told what is waited for.
-
-    Raises
-    ------
-    BadOption
-        If a login, TLS or a property is refused, or no one answers in time.
-    RunFailed
-        If the run shall stop.
-    """
+    """Wait until the brokers of the source and of every sink answer."""
     places = [("source", option_location(options.source)), *broker_locations(options.sinks)]
     if getattr(options, "reports_only", None) is not None:
         places.append(("stages", str(getattr(options, "stages", ""))))
@@ -51,8 +36,6 @@ def wait_for_addresses(
     health: EngineHealth | None = None,
 ) -> None:
     """Wait for the topics among some places, each the value of an option; see `wait_for_brokers`."""
-    from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
     def noted(what: str) -> None:
         if health is not None:

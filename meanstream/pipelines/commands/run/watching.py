@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.pipelines.commands.run.progress_line import make_progress
 from meanstream.pipelines.commands.run.run_page import page_run_facts, page_telemetry_of_agents, showing_page
+from meanstream.pipelines.commands.run.told_address import announcing_address
+from meanstream.pipelines.page.page_answers import AnswersServer
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
     from meanstream.pipelines.options.lateness_option import Lateness
     from meanstream.pipelines.options.refresh_option import Refresh
-    from meanstream.streaming.engine.engine_health import EngineHealth
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
@@ -122,10 +125,6 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
-    from meanstream.pipelines.commands.run.told_address import announcing_address
-    from meanstream.pipelines.page.page_answers import AnswersServer
-    from meanstream.streaming.own_paths import ANSWERS_SUFFIX
-
     tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
     server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
     url = f"{server.url}AGENT"
@@ -148,34 +147,7 @@ def watching(
     progress: Progress | LoggedProgress | None = None,
     only_read: bool = False,
 ) -> Iterator[Watch]:
-    """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open.
-
-    Parameters
-    ----------
-    options : WatchedOptions
-        Who watches.
-    settings : AgentsSettings or RoundsSettings
-        Those of the engine.
-    make_metrics : callable
-        Makes the metrics of this kind of engine; called only where they are requested.
-    make_private_metrics : callable
-        The same for metrics at an address of the operator's.
-    make_telemetry : callable
-        The same for the page.
-    also : callable, optional
-        Called with the statistics, too: a page that outlives the engine.
-    progress : context manager, optional
-        What shows progress, if it is not that of agents.
-    only_read : bool
-        Whether the store is another run's.
-
-    Raises
-    ------
-    ValueError
-        If the address of the metrics or of the page cannot be listened on.
-    """
-    from meanstream.streaming.engine.engine_health import EngineHealth
-
+    """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open."""
     health, telemetry = EngineHealth(), None
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:

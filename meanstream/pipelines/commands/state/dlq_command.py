@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meanstream.pipelines.commands.command_outputs import writing_output
-from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -124,6 +123,8 @@ def dlq_replay_again(options: ReplayOptions) -> None:
       meanstream dlq replay --config run.yaml --from dead_letters.jsonl --reason late
       meanstream dlq replay --store state.db --source flights.csv --from dead_letters.jsonl
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
+
     replay_dead_letters(options)
 
 

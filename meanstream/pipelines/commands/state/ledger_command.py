@@ -119,15 +119,7 @@ def ledger_sign(
 
 
 def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -> NotedLedger:
-    """Check a signed head; give what it says of the ledger.
-
-    Raises
-    ------
-    BadOption
-        If one of the two files is not given, or is not what it should be.
-    RunFailed
-        If the head is not what the signer signed, or is about another deployment.
-    """
+    """Check a signed head; give what it says of the ledger."""
     from meanstream.streaming.store.database import StoreError
     from meanstream.streaming.store.ledger_signature import BadSignatureError, noted_by_signer
 

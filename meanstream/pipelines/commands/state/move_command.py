@@ -73,12 +73,8 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
     identity = giver.state("identity")
     if identity is None:
         raise StoreError(f"from must have been begun by an engine, got {str(giver.path)!r}")
-
-    def is_ours(key: bytes) -> bool:
-        return identity_made_with(identity, key)
-
-    secret = load_secret(giver.path, environment=environment, create=False, recognized=is_ours)
-    require(is_ours(secret), "secret_file", "be the key that the stores began with", "another")
+    secret = load_secret(giver.path, environment=environment, create=False)
+    require(identity_made_with(identity, secret), "secret_file", "be the key that the stores began with", "another")
     try:
         taker = _begun_taker(path) if path.exists() else None
         if taker is not None:

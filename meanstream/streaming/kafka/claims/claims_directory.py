@@ -83,11 +83,6 @@ class AgentClaims:
     **Privacy.** A claim says that an agent has sent a sample that is valid in form, and which store it lives in: both
     are public of agents. Of rounds who has sent something is protected until a window has ended: a user is claimed
     when it takes part in its first one, which is public then, in the order of reports.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be made, read or written.
     """
 
     def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
@@ -106,13 +101,7 @@ class AgentClaims:
         self._producer = make_client_producer(there, wait=False)
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
-        """Say which agents live in another store; nothing is claimed.
-
-        Raises
-        ------
-        DirectoryBusyError
-            If no one answers.
-        """
+        """Say which agents live in another store; nothing is claimed."""
         self._read()
         return {name for name in names if self._is_elsewhere(name)}
 
@@ -124,13 +113,7 @@ class AgentClaims:
         self._write([name for name in own if (home := self._homes.get(name)) is None or home.move < moves.get(name, 0)])
 
     def claim(self, names: Sequence[str]) -> set[str]:
-        """Claim agents that have sent something, but those that live elsewhere already; say which these are.
-
-        Raises
-        ------
-        DirectoryBusyError
-            If no one answers: what was claimed stands, and is found the next time.
-        """
+        """Claim agents that have sent something, but those that live elsewhere already; say which these are."""
         new = [name for name in names if name not in self._homes and name not in self._agents.given]
         if new:
             self._write(new)

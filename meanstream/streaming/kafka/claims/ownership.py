@@ -58,13 +58,7 @@ def owned_offsets(topic: str, offsets: Mapping[int, int], owner: str) -> list[To
 
 
 def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[int]) -> dict[int, str]:
-    """Read which stores own partitions, without those that no one owns.
-
-    Raises
-    ------
-    KafkaException
-        If the broker does not tell in time, for instance while someone claims them.
-    """
+    """Read which stores own partitions, without those that no one owns."""
     asked = [TopicPartition(location.topic, partition) for partition in partitions]
     found = consumer.committed(asked, timeout=WAIT_SECONDS / 3)
     for partition in found:
@@ -80,15 +74,7 @@ def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[in
 def unowned_partitions(
     location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
 ) -> dict[int, int]:
-    """Say which partitions no one owns, or one who has given them away; without claiming any.
-
-    Raises
-    ------
-    OwnedElsewhereError
-        If another store owns one.
-    KafkaException
-        If the broker does not tell in time.
-    """
+    """Say which partitions no one owns, or one who has given them away; without claiming any."""
     found = _owners(location, consumer, offsets)
     found = {partition: store for partition, store in found.items() if store not in former.get(partition, ())}
     return _missing(location, found, offsets, owner)
@@ -97,15 +83,7 @@ def unowned_partitions(
 def require_unowned_in_time(
     location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
 ) -> None:
-    """Refuse partitions that another store owns; ask again for some seconds where someone claims them just now.
-
-    Raises
-    ------
-    OwnedElsewhereError
-        If another store owns one.
-    KafkaException
-        If the broker does not tell in time: no one goes on without an answer.
-    """
+    """Refuse partitions that another store owns; ask again for some seconds where someone claims them just now."""
     end = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -124,28 +102,6 @@ def claim_ownership(
 
     One transactional producer per group and topic: who claims at the same time is fenced, looks again, and finds the
     owner. Nothing is claimed that the store owns already.
-
-    Parameters
-    ----------
-    location : KafkaLocation
-        Topic and group.
-    consumer : Consumer
-        Of this group, reading committed offsets only.
-    offsets : mapping
-        Partitions, and the offset that each begins at.
-    owner : str
-        Public random id of the store.
-    former : mapping
-        Stores that have given a partition to this one, by partition.
-
-    Raises
-    ------
-    OwnedElsewhereError
-        Naming a partition, its owner, and what to do.
-    ValueError
-        If the broker refuses.
-    KafkaException
-        If it does not answer.
     """
     try:
         missing = unowned_partitions(location, consumer, offsets, owner, former)

@@ -17,22 +17,7 @@ logger = logging.getLogger("meanstream.kafka")
 
 
 def wait_for_first_answers(topics: Sequence[KafkaLocation], seconds: float, noted: Callable[[str], None]) -> None:
-    """Wait until the brokers of every topic answer; of brokers that had to be waited for, until they know the topics.
-
-    Parameters
-    ----------
-    topics : sequence of KafkaLocation
-        Each with the option that names it.
-    seconds : float
-        How long, over all of them.
-    noted : callable
-        Called about once a second with what is waited for; what it raises ends the wait.
-
-    Raises
-    ------
-    ValueError
-        At once where no waiting helps: a property, a login or TLS is refused; else when the time is over.
-    """
+    """Wait until the brokers of every topic answer; brokers that were late, until they know the topics."""
     end = time.monotonic() + seconds
     waited_for: set[str] = set()
     for first in {(topic.brokers, topic.settings): topic for topic in reversed(topics)}.values():

@@ -139,24 +139,7 @@ def make_client_consumer(
     health: Health | None = None,
     **settings: Any,
 ) -> Consumer:
-    """Connect a consumer that commits nothing by itself and reads committed records only.
-
-    Parameters
-    ----------
-    location : KafkaLocation
-        Brokers, group and properties.
-    wait : bool
-        Whether to wait for the first answer of a broker; the first client of a process should.
-    health : Health, optional
-        Follows the client, while the consumer is read.
-    **settings : object
-        More librdkafka properties, with `_` for `.`, and callbacks by their name; they win.
-
-    Raises
-    ------
-    ValueError
-        If a property is unknown, no broker can be reached, or the broker refuses the credentials.
-    """
+    """Connect a consumer that commits nothing by itself and reads committed records only."""
     fixed = {**_FIXED_CONSUMER, "group.id": location.group}
     return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
@@ -188,12 +171,6 @@ def wait_for_client_answer(location: KafkaLocation, seconds: float, each: Callab
 
     `each` is called about once a second with the seconds that have passed and why no one has answered; what it raises
     ends the wait.
-
-    Raises
-    ------
-    ValueError
-        At once if a property is unknown, or the broker refuses the credentials or TLS; in the end if none can be
-        reached.
     """
     health = client_health(location)
     client = _connect(AdminClient, location, {}, wait=False, health=health)

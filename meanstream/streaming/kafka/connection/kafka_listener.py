@@ -20,13 +20,6 @@ def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
 
     Nothing is sent but the name of a mechanism that no broker has, and no certificate is looked at: anyone who answers
     is told nothing, and learns from the brokers' refusals that someone with wrong properties came.
-
-    Parameters
-    ----------
-    broker : str
-        HOST[:PORT].
-    seconds : float
-        Longest wait for each of up to three connections.
     """
     address = _address(broker)
     try:

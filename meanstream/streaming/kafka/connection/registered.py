@@ -78,13 +78,7 @@ class RegistryValues:
     def parse(
         self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
     ) -> list[SampleColumns]:
-        """Read those of each schema together; note the others.
-
-        Raises
-        ------
-        RegistryAwayError
-            If the registry does not answer; nothing was noted then.
-        """
+        """Read those of each schema together; note the others."""
         values = cast("list[bytes]", records.values)
         schema = _schema_ids(values)
         rows_of = _rows_of_each(schema)

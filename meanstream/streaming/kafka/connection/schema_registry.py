@@ -82,11 +82,6 @@ class SchemaRegistry:
         `http://HOST:PORT`, or https, and a path where there is one.
     settings : tuple of pairs
         `basic.auth.user.info`, `bearer.auth.token`, `ssl.ca.location`.
-
-    Raises
-    ------
-    ValueError
-        If the address or a property is none.
     """
 
     def __init__(self, address: str, settings: Settings = ()) -> None:
@@ -109,13 +104,7 @@ class SchemaRegistry:
 
     @classmethod
     def answering(cls, address: str, settings: Settings = ()) -> Self:
-        """Make one that answers.
-
-        Raises
-        ------
-        ValueError
-            If it does not.
-        """
+        """Make one that answers."""
         registry = cls(address, settings)
         try:
             registry.check()
@@ -129,13 +118,7 @@ class SchemaRegistry:
             self._refuse("an answer that is none of a registry")
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """Give the schema of an id; None if there is none, or too many ids without one were requested just now.
-
-        Raises
-        ------
-        RegistryAwayError
-            If the registry cannot say.
-        """
+        """Give the schema of an id; None if there is none, or too many ids without one were requested just now."""
         if number in self._known:
             return self._known[number]
         now = time.monotonic()
@@ -179,15 +162,7 @@ class SchemaRegistry:
         return found
 
     def register(self, subject: str, schema: str) -> int:
-        """Register a JSON schema of our events under a subject that stays readable for ever; give its id.
-
-        Raises
-        ------
-        RegistryAwayError
-            If the registry does not answer.
-        ValueError
-            If it refuses: what stands there under this subject is another schema.
-        """
+        """Register a JSON schema of our events under a subject that stays readable for ever; give its id."""
         place = quote(subject, safe="")
         self._ask("PUT", f"/config/{place}", {"compatibility": COMPATIBILITY})
         answer = self._ask("POST", f"/subjects/{place}/versions", {"schemaType": "JSON", "schema": schema})
@@ -284,11 +259,6 @@ _REFERENCE = ("name", "subject", "version")
 
 def registry_address(text: str) -> str:
     """Check the address of a registry.
-
-    Raises
-    ------
-    ValueError
-        If it is none, or holds a password.
 
     Examples
     --------

@@ -96,17 +96,7 @@ def _headers(message: _Message) -> dict[str, Any]:
 
 
 def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: int) -> tuple[PartitionRecords, Ints]:
-    """Take out what nothing can be read from, empty values and tombstones among it; give each record's position, too.
-
-    Parameters
-    ----------
-    records : PartitionRecords
-        As they came.
-    rejects : Rejects
-        Here is noted what is taken out.
-    max_record_bytes : int
-        Larger values are.
-    """
+    """Take out what nothing can be read from, such as empty values and tombstones; give each record's position."""
     number = column_position(records.partition, records.offset)
     size = value_sizes(records.values) if records.joined is None else records.joined.size
     unfit = (size == 0) | (size > max_record_bytes)

@@ -52,13 +52,7 @@ class _JsonValues:
 def topic_parser(
     location: KafkaLocation, mapping: ColumnMapping, *, id_key: bytes = b"", max_record_bytes: int = MAX_LINE_BYTES
 ) -> TopicParser:
-    """Make what reads the messages of a topic, as its address says.
-
-    Raises
-    ------
-    ValueError
-        If a column is none that a message can have, or the registry does not answer.
-    """
+    """Make what reads the messages of a topic, as its address says."""
     if location.registry is None:
         return TopicParser(mapping, id_key=id_key, max_record_bytes=max_record_bytes)
     require(mapping.layout != "connect", "layout", "be 'plain' or 'cloudevents' with a registry", mapping.layout)

@@ -111,11 +111,6 @@ def progress_first_offsets(
     A partition that was added to the topic after the store had begun is read from its first record, one that the store
     simply did not own before from where `start=` says. Where it is `shared` by stores that know whose agents are whose,
     a store that owns some of the partitions goes on next to added ones.
-
-    Raises
-    ------
-    ValueError
-        If the topic was made again, records are missing, or the partitions cannot be those of the store.
     """
     if position is None:
         return {p: low if location.start == "earliest" else high for p, (low, high) in marks.items()}, 0
@@ -134,13 +129,7 @@ def progress_first_offsets(
 
 
 def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low: int, high: int) -> int:
-    """Give the offset to go on from, which is the wanted one unless retention took it away and gap=skip.
-
-    Raises
-    ------
-    ValueError
-        If records are gone that were not read, or that were.
-    """
+    """Give the offset to go on from, which is the wanted one unless retention took it away and gap=skip."""
     where = f"partition {partition} of {location.topic!r}"
     if wanted > high:
         raise ValueError(

@@ -123,13 +123,7 @@ class TopicReader:
         return self._progress or self.begin(None)
 
     def take(self, count: int, first: float = FIRST_SECONDS) -> PartitionRecords | None:
-        """Give the records that are there, at most that many, or wait a moment for the first; None if there was none.
-
-        Raises
-        ------
-        KafkaLostError
-            If reading cannot go on: one line for the user.
-        """
+        """Give at most that many records, or wait a moment for the first; None if there was none."""
         progress = self.progress
         self._wake(progress)
         self._look_after(progress)
@@ -251,13 +245,7 @@ class TopicReader:
         closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
 
     def require_unowned(self) -> None:
-        """Refuse partitions that another store owns, without claiming any.
-
-        Raises
-        ------
-        ValueError
-            Naming one, and its owner; or the topic, if its broker does not say who owns it.
-        """
+        """Refuse partitions that another store owns, without claiming any."""
         require(self._owner is not None, "owner", "be given to read", None)
         wanted = dict.fromkeys(self._location.partitions or range(self._topic.partitions), 0)
         try:
@@ -268,13 +256,7 @@ class TopicReader:
             raise ValueError(self._unreadable(describe_client_error(error))) from None
 
     def begin(self, position: Position | None) -> ReadProgress:
-        """Find where to begin, own the partitions, and read them from there.
-
-        Raises
-        ------
-        ValueError
-            See `KafkaSource.restore`.
-        """
+        """Find where to begin, own the partitions, and read them from there."""
         require(self._owner is not None, "owner", "be given to read", None)
         try:
             wanted = self._location.partitions or range(self._topic.partitions)

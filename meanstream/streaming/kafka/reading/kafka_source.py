@@ -71,11 +71,6 @@ class KafkaSource:
     watch_seconds : float
         Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
         Kafka tells no one. What is read of the new one until then counts; then the engine stops.
-
-    Raises
-    ------
-    ValueError
-        If the brokers cannot be reached, or topic, rights or partitions are not there.
     """
 
     watched = True
@@ -137,13 +132,7 @@ class KafkaSource:
             self._homes = OwnAgents(location, owner, name, agents)
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Give the records that are there, or wait a moment for one.
-
-        Raises
-        ------
-        SourceLostError
-            If reading cannot go on: one line for the user.
-        """
+        """Give the records that are there, or wait a moment for one."""
         reader, rejects = self._reader, Rejects()
         try:
             if self.bounded and self._held is None and reader.done:
@@ -210,26 +199,13 @@ class KafkaSource:
         return found
 
     def begin(self) -> None:
-        """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
-
-        Raises
-        ------
-        ValueError
-            If another store owns a partition, or no store is given.
-        """
+        """Own the partitions and find where to begin, for a store without a position; the first batch does too."""
         _ = self._reader.done
         if self._homes is not None:
             self._homes.begin()
 
     def restore(self, position: Position) -> None:
-        """Continue at the offsets of the store.
-
-        Raises
-        ------
-        ValueError
-            If the topic was made again, retention deleted what was not read, another store owns a partition, or the
-            store owns one that is not to be read.
-        """
+        """Continue at the offsets of the store."""
         if position.get("topic") != self.name:
             raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
         if self._parser.registry is not None:
@@ -239,13 +215,7 @@ class KafkaSource:
             self._homes.begin()
 
     def hold(self) -> bool:
-        """Read on to where the partitions end now, and no further; False if no broker says where.
-
-        Raises
-        ------
-        SourceLostError
-            If reading cannot go on: one line for the user.
-        """
+        """Read on to where the partitions end now, and no further; False if no broker says where."""
         try:
             return self._reader.hold()
         except (KafkaLostError, ValueError) as error:

@@ -90,13 +90,7 @@ class ReleasesTopic:
         return not self._behind
 
     def poll(self, max_records: int = READ_RECORDS, seconds: float = 1.0) -> Releases:
-        """Give the releases that come next, in the order of the topic; none if none come for that many seconds.
-
-        Raises
-        ------
-        KafkaLostError
-            If the topic cannot be read any more.
-        """
+        """Give the releases that come next, in the order of the topic; none if none come for that many seconds."""
         if not self._assigned:
             topic = self._location.topic
             self._consumer.assign([TopicPartition(topic, p, at) for p, at in self._offsets.items()])
@@ -118,20 +112,7 @@ class ReleasesTopic:
         return self.received.latest()
 
     def read_to_end(self, *, seconds: float = READ_SECONDS, each: Callable[[Releases], None] | None = None) -> Releases:
-        """Read to the end of the topic and give everyone's latest release.
-
-        Parameters
-        ----------
-        seconds : float
-            So long nothing may come before reading is given up.
-        each : callable, optional
-            Takes the releases as they are read, in their order.
-
-        Raises
-        ------
-        KafkaLostError
-            If nothing came for so long, or the topic cannot be read any more.
-        """
+        """Read to the end of the topic and give everyone's latest release."""
         until = time.monotonic() + seconds
         while not self.caught_up:
             before = dict(self._offsets), set(self._behind)
@@ -178,15 +159,7 @@ class ReleasesTopic:
 
 
 def read_latest_releases(location: KafkaLocation, *, seconds: float = READ_SECONDS) -> Releases:
-    """Rebuild everyone's latest release from a topic alone; see `ReleasesTopic`.
-
-    Raises
-    ------
-    ValueError
-        If the topic does not exist or no broker can be reached.
-    KafkaLostError
-        If nothing came for that many seconds.
-    """
+    """Rebuild everyone's latest release from a topic alone; see `ReleasesTopic`."""
     topic = ReleasesTopic(location)
     try:
         return topic.read_to_end(seconds=seconds)

@@ -64,11 +64,6 @@ class PartitionReader:
     ----------
     log : str
         Identifies the topic: its id, or where brokers give none the cluster's id and the topic's name.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read.
     """
 
     def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
@@ -85,13 +80,7 @@ class PartitionReader:
         self._at: tuple[int, int] | None = None  # partition and next offset, where it is assigned
 
     def marks(self, partitions: Iterable[int]) -> dict[int, Marks]:
-        """Ask what partitions hold; a topic that was just made may not have leaders yet.
-
-        Raises
-        ------
-        ValueError
-            If the brokers do not answer in time.
-        """
+        """Ask what partitions hold; a topic that was just made may not have leaders yet."""
         until, marks = time.monotonic() + ASK_SECONDS, {}
         for partition in partitions:
             while partition not in marks:
@@ -106,13 +95,7 @@ class PartitionReader:
         return marks
 
     def take(self, partition: int, offset: int, count: int, wait: float) -> Taken:
-        """Give what a partition has from an offset on, at most that many records, after at most that many seconds.
-
-        Raises
-        ------
-        KafkaLostError
-            If reading cannot go on, or retention deleted the record of the offset: one line for the user.
-        """
+        """Give what a partition has from an offset on, at most that many records, after at most that many seconds."""
         if self._at != (partition, offset):
             self._consumer.assign([TopicPartition(self._location.topic, partition, offset)])
         records: list[Message] = []

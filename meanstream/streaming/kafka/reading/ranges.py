@@ -53,13 +53,7 @@ class RangeSource:
         self._left = [place for place in ranges if place[1] < place[2]]
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Give the next records.
-
-        Raises
-        ------
-        ValueError
-            If a record that must be there does not come, or the registry does not answer.
-        """
+        """Give the next records."""
         if not self._left:
             return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True, active=())
         (partition, at, stop), rejects = self._left[0], Rejects()

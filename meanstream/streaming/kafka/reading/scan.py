@@ -66,11 +66,6 @@ class TopicScan:
         Read at most that many offsets before the end of each partition.
     next to : sequence of str
         What is taken of messages besides their values.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read, or is another one of the same name.
     """
 
     def __init__(
@@ -100,13 +95,7 @@ class TopicScan:
         self._consumer.assign([TopicPartition(location.topic, p, self._next[p]) for p in self._end])
 
     def read(self, count: int) -> PartitionRecords | None:
-        """Give the records that come next, at most that many; None at the end.
-
-        Raises
-        ------
-        KafkaLostError
-            If nothing comes for a minute, or reading cannot go on.
-        """
+        """Give the records that come next, at most that many; None at the end."""
         until = time.monotonic() + READ_SECONDS
         while self._end:
             kept = [m for m in self._consumer.consume(min(count, READ_RECORDS), 0.2) if self._takes(m)]
@@ -217,13 +206,7 @@ class ScannedTopic:
 
 
 def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterator[bytes | None]:
-    """Give the values of events of a topic, up to where it ends now; of each partition at most that many of the newest.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read.
-    """
+    """Give the values of events of a topic, up to its present end; of each partition at most the `newest` ones."""
     try:
         with closing(TopicScan(location, newest=newest)) as scan:
             while (records := scan.read(READ_RECORDS)) is not None:
@@ -233,13 +216,7 @@ def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterat
 
 
 def scan_records(location: KafkaLocation, positions: Ints) -> Iterator[tuple[int, bytes | None]]:
-    """Give the values at some positions, in their order; those that are gone are left out.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read.
-    """
+    """Give the values at some positions, in their order; those that are gone are left out."""
     wanted = np.unique(positions)
     partition = column_partitions(wanted)
     try:

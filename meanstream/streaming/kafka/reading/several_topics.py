@@ -42,13 +42,7 @@ class TopicReaders:
         self._turn = 0
 
     def take(self, count: int) -> PartitionRecords | None:
-        """Give the records that are there, of all topics in turn, or wait a moment for one; None if there was none.
-
-        Raises
-        ------
-        KafkaLostError
-            If reading of one of them cannot go on.
-        """
+        """Give the records that are there, of all topics in turn, or wait a moment for one; None if there was none."""
         readers, going = self._begun(), list[int]()
         for turn in range(self._turn, self._turn + len(readers)):
             i = turn % len(readers)  # another topic is first each time
@@ -115,13 +109,7 @@ class TopicReaders:
         return self._readers
 
     def begin(self, position: Position | None) -> None:
-        """Find where to begin, own the partitions of all topics, and read them from there.
-
-        Raises
-        ------
-        ValueError
-            See `KafkaSource.restore`.
-        """
+        """Find where to begin, own the partitions of all topics, and read them from there."""
         for reader in self._readers:
             reader.require_unowned()  # of all topics, before one is claimed
         for reader in self._readers:

@@ -57,13 +57,7 @@ class KafkaSink:
 
     @classmethod
     def check(cls, location: str, option: str) -> None:
-        """Refuse a topic that could not be written to; it is looked for on its brokers.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the place.
-        """
+        """Refuse a topic that could not be written to; it is looked for on its brokers."""
         place = KafkaLocation.parse(location, role=option)
         require_releases(place)
         check_output_topic(place)
@@ -77,13 +71,7 @@ class KafkaSink:
 
     @classmethod
     def open(cls, location: str, opening: SinkOpening) -> KafkaSink:
-        """Open the topic in a transaction of the run; without one, no topic is written to.
-
-        Raises
-        ------
-        ValueError
-            If topics are not for this command, or this one cannot be written to.
-        """
+        """Open the topic in a transaction of the run; without one, no topic is written to."""
         if opening.topics is None:
             raise ValueError(f"{opening.option} must be a file or '-' here, got {location!r}")
         topics: KafkaSinks = opening.topics
@@ -200,13 +188,7 @@ class KafkaSinks:
         self._transactions: dict[tuple[str, bool], KafkaTransaction] = {}  # by cluster, and whether apart
 
     def open(self, location: KafkaLocation, *, trust: Trust) -> KafkaSink:
-        """Open the sink of a role; make its topic where the location says so.
-
-        Raises
-        ------
-        ValueError
-            If the topic is missing or already that of another role, or the same cluster is reached in two ways.
-        """
+        """Open the sink of a role; make its topic where the location says so."""
         head = wire_head(register_releases(location)) if location.registry is not None else b""
         cluster = open_output_topic(location)
         for other in (one for (there, _), one in self._transactions.items() if there == cluster):

@@ -62,18 +62,7 @@ class Repeat:
         self._tally.add(records.topic, records.kind, records.values)
 
     def rest(self, topics: Collection[str]) -> list[Records]:
-        """Give the records that are new.
-
-        Parameters
-        ----------
-        topics : collection of str
-            What is written to in this run.
-
-        Raises
-        ------
-        Mismatch
-            If stored events differ: the store is not the one that made the delivery.
-        """
+        """Give the records that are new."""
         now = self._tally.written()
         for place, what in self.before.items():
             stored = EVENTS.get(place[1]) not in COMPUTED

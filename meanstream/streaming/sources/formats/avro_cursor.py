@@ -69,15 +69,7 @@ class AvroCursor:
         self.found: dict[str, list[AvroPiece]] = defaultdict(list)
 
     def read(self, kind: AvroType, start: Ints, end: Ints) -> Bools:
-        """Read records; say which were whole. The parts are in `found` then.
-
-        Parameters
-        ----------
-        kind : AvroType
-            The schema.
-        start, end : int array
-            Where each record begins, and where it ends.
-        """
+        """Read records; say which were whole. The parts are in `found` then."""
         self._left = np.full(len(start), MAX_STEPS)
         after = self._any(kind, start, end, np.arange(len(start)), wanted=self._wanted, depth=0)
         return np.asarray(after == end)

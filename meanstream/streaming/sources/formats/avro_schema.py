@@ -55,18 +55,6 @@ class AvroType:
 def parse_avro_schema(text: str, references: Mapping[str, str] | None = None) -> AvroType:
     """Read a schema.
 
-    Parameters
-    ----------
-    text : str
-        JSON.
-    references : mapping of str to str, optional
-        Schemas of types that it uses without saying what they are.
-
-    Raises
-    ------
-    BadSchemaError
-        If it is none, or too large.
-
     Examples
     --------
     >>> parse_avro_schema('["null", {"type": "long", "logicalType": "timestamp-millis"}]').parts[1].logical

@@ -53,11 +53,6 @@ class CsvSource(TextSource):
         Secret key of the hash of ids.
     max_line_bytes : int
         Longer lines are skipped and reported.
-
-    Raises
-    ------
-    ValueError
-        Before any data is read, if the header lacks a mapped column or has it twice.
     """
 
     @classmethod

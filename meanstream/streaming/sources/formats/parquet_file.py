@@ -23,14 +23,7 @@ from meanstream.streaming.sources.source_protocol import (
 
 
 class ParquetSource:
-    """A bounded Parquet file, read a batch at a time; position: row, and a digest of what was read up to there.
-
-    Raises
-    ------
-    ValueError
-        Before anything is begun, if the file is not Parquet, a mapped column is missing, of a meaningless type or too
-        large for memory, or its first row group is damaged. Damage further on ends a run where it is met.
-    """
+    """A bounded Parquet file, read a batch at a time; position: row, and a digest of what was read up to there."""
 
     bounded = True
 

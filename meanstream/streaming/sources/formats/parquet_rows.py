@@ -36,11 +36,6 @@ class ParquetRows:
         The same, open.
     columns : sequence of str
         What to read.
-
-    Raises
-    ------
-    UnreadableSourceError
-        If a row group has too many bytes of long texts.
     """
 
     def __init__(self, path: Path, file: parquet.ParquetFile, columns: Sequence[str]) -> None:
@@ -117,13 +112,7 @@ class ParquetDigest:
         self._groups = self._rows = 0  # that it has
 
     def position(self, row: int) -> Position:
-        """Give the position after that many rows.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be read.
-        """
+        """Give the position after that many rows."""
         with self._path.open("rb") as file:
             if not self._groups:
                 self._digest = hashlib.sha256()

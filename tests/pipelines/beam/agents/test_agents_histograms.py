@@ -296,20 +296,20 @@ NAMES = {"name_length", "name_text"}
 def test_deployments_without_histograms_have_the_columns_that_they_had() -> None:
     """So their bytes are those that they had: nothing else was added to a head."""
     made = released(SETTINGS, 12, 40)
-    _, head, columns = unpacked(AgentReleasesCoder().encode(made), "releases")
+    head, columns = unpacked(AgentReleasesCoder().encode(made), "releases")
     assert {*head} == {"number", "alike"}
     assert {"", *columns} == RELEASES | NAMES | {"time", "votes"}
     shard = LatestOfShard(SETTINGS)
     shard.observe([made], RememberedWords().of)
-    _, head, columns = unpacked(shard.to_bytes(), *LATEST)
+    head, columns = unpacked(shard.to_bytes(), LATEST)
     assert {*head} == {"pool"}
     assert {"", *(name for name in columns if not name.startswith("own "))} == RELEASES | {"votes"}
     fit = FitReleases(SETTINGS, EngineOptions(), AgentWindows(refresh=None), StateOwner(settings={}))
-    _, head, columns = unpacked(PartialReleasesCoder().encode(fit.empty()), "partial")
+    head, columns = unpacked(PartialReleasesCoder().encode(fit.empty()), "partial")
     assert {*head} == {"turns", "number", "summary", "pools"}
     assert not [name for name in columns if "histogram" in name]
     (fitted,) = run_pipeline(lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS))[0]
-    _, head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
+    head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
     assert {*head} == {"number", "newest", "agents", "overtaken", "bounds", "shards", "fitted", "independent"}
     assert not [name for name in columns if "shares" in name]
     agents = Agents(SETTINGS, noise_from_secret(SECRET.encode(), SETTINGS.name))
@@ -318,7 +318,7 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
         names=made.names[:1], words=np.zeros((1, 2), np.uint64), number=3, own=agents.own(), part=np.array([3]),
         newest=np.zeros(1),
     )  # fmt: skip
-    columns = unpacked(OwnBatchCoder().encode(own), "own")[2]
+    columns = unpacked(OwnBatchCoder().encode(own), "own")[1]
     of_own = {"agent", "count", "mean", "squared_deviations", "ahead", "part", "newest", "words",
               "energies", "energy_degrees", "block_log"}  # fmt: skip
     assert {*columns} == of_own | NAMES

@@ -106,7 +106,7 @@ def check_charged_first() -> None:
             np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
         )
         assert charged.spent(words).item() >= int(index)
-    rows = [unpacked(row, "charged")[2] for row in state["ledger"].value]
+    rows = [unpacked(row, "charged")[1] for row in state["ledger"].value]
     assert sum(len(row["index"]) for row in rows) == 20
 
 

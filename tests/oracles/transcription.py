@@ -145,7 +145,7 @@ def _splits(given: Inputs, kappa: int) -> list[tuple[int, int]]:
 def _usage(given: Inputs, kappa: int) -> Floats:
     """B[k, e] = 1 if release k uses the noise drawn at release e; for Toeplitz the given weights."""
     if given.config.counter == "toeplitz":
-        assert given.matrix is not None  # noqa: S101 - a caller's mistake
+        assert given.matrix is not None
         return given.matrix[:kappa, :kappa]
     B = np.zeros((kappa, kappa))
     for k in range(1, kappa + 1):
@@ -326,5 +326,5 @@ def _estimate(given: Inputs, pairs: dict[int, Pair], a: int, t: int) -> float:
 
 
 def _same_label(given: Inputs, a: int, b: int) -> bool:
-    assert given.label is not None  # noqa: S101 - a caller's mistake
+    assert given.label is not None
     return bool(given.label[a] == given.label[b])
