@@ -13,7 +13,7 @@ from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.evidence.noise_law import NoiseLaw
 from meanstream.pipelines.commands.run.opening import opening_stack
 from meanstream.pipelines.commands.run.run_collaborate import open_received_releases
-from meanstream.pipelines.commands.state.ledger_command import ledger_signature
+from meanstream.pipelines.commands.state.ledger_checks import ledger_signature
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
 from meanstream.streaming.agents.own_state import own_settings
