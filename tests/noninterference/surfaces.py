@@ -106,6 +106,7 @@ COMMANDS = {
     "audit store": "readers",
     "audit topic": "readers",
     "theory agents": "settings only",
+    "theory rounds": "settings only",
     "reproduce colme": "made-up data",
     "reproduce dame": "made-up data",
     "reproduce kent": "made-up data",
