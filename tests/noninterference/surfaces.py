@@ -112,6 +112,7 @@ COMMANDS = {
     "reproduce kent": "made-up data",
     "reproduce cummings": "made-up data",
     "reproduce drift": "made-up data",
+    "reproduce ladder": "made-up data",
     "demo": "public data",
     "demo rounds": "public data",
     "demo flights": "public data",
