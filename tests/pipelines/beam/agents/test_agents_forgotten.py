@@ -8,13 +8,14 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from meanstream.beam import CollaborateAgents, ForgetAgent, SingleEvents
+from meanstream.beam import CollaborateAgents, ForgetAgent
+from meanstream.pipelines.beam.agents.agent_transforms import SingleEvents
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder, pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForShard
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from tests.pipelines.beam.agents.test_agents_idempotent import WINDOWS, Alarm, fresh_state, life, public
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
@@ -37,10 +38,10 @@ def part(window: int, points: dict[str, list[int]] = POINTS) -> AgentSamples:
 
 def send(state: dict[str, Any], element: ForShard) -> None:
     """Give a shard of a worker that was just started one element."""
-    owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=SecretPlace())
-    shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), owner, final_release=False)
+    owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=SecretLocation())
+    shard = ReleaseShard(SETTINGS, WINDOWS, SecretLocation(), owner, final_release=False)
     shard.setup()
-    names = ("agents", "head", "charges", "made", "target", "changes", "ledger")
+    names = ("agents", "head", "made", "target", "changes", "ledger")
     cells = (state[name] for name in ("waiting", "ticks"))
     element = ForShardCoder().decode(ForShardCoder().encode(element))
     shard.process((0, element), *cells, Alarm(), *(state[name] for name in names))
