@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from meanstream.frames.frame_table import ShownTable, table_axes
-from meanstream.frames.given import check_given
+from meanstream.frames.given import check_arguments
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
@@ -26,7 +26,7 @@ class ForecastTable(ShownTable):
     Attributes
     ----------
     shares : pyarrow.Table, optional
-        The same of the quantiles and exceedances that were asked for.
+        The same of the quantiles and exceedances that were requested.
     """
 
     shares: pa.Table | None = None
@@ -113,14 +113,14 @@ def forecast_agents(
     >>> found = forecast_agents(agents=4000, sizes="lognormal:80,1", lower=-30, upper=120, spread=6, epsilon=1.0)
     >>> found.to_frame().column_names[:4]
     ['samples', 'quantile', 'alone', 'together']
-    >>> print(found.said[0])
+    >>> print(found.notes[0])
     Together agents will have 36% of the squared error of learning alone (with all data public 36%).
     """
-    from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+    from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
     from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
     from meanstream.operators.forecast.together_forecast import Crowd, forecast_together
 
-    check_given(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
+    check_arguments(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
     wanted = valid_quantiles(quantiles)
     given = {"spread_share": SPREAD_SHARE, **settings, **usual_histogram(wanted, exceeds, settings)}
     private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
@@ -131,12 +131,12 @@ def forecast_agents(
     table = pa.Table.from_pylist([asdict(row) for row in found.rows])
     if private.histogram is None:
         require(mean is None, "mean", "be left out without quantiles or exceeds", mean)
-        return ForecastTable(table=table, said=(*found.sentences(),))
+        return ForecastTable(table=table, notes=(*found.sentences(),))
     released = shares_release_settings(private, settings.get("horizon"))
-    rows = forecast_shares(crowd, AskedShares(released, wanted, level), center=mean)
+    rows = forecast_shares(crowd, ShareQueries(released, wanted, level), center=mean)
     middle = (row.sentence() for row in rows if row.quantile == found.rows[1].quantile)
     shares = pa.Table.from_pylist([asdict(row) for row in rows])
-    return ForecastTable(table=table, said=(*found.sentences(), *middle), shares=shares)
+    return ForecastTable(table=table, notes=(*found.sentences(), *middle), shares=shares)
 
 
 def simulate_agents(**options: Any) -> SimulationTable:
@@ -179,4 +179,4 @@ def simulate_agents(**options: Any) -> SimulationTable:
             columns[name] = measured
     config = found.config
     said = f"mode {config['mode']}, epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample; simulated"
-    return SimulationTable(table=pa.table(columns), said=(f"{said}: {config['runs']} runs, seed {config['seed']}",))
+    return SimulationTable(table=pa.table(columns), notes=(f"{said}: {config['runs']} runs, seed {config['seed']}",))

@@ -26,7 +26,7 @@ DRAWN = 30
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PrivateFrame(ShownTable):
-    """A table of private answers, what they cost, and the kind of frame that was asked with.
+    """A table of private answers, what they cost, and the kind of the original frame.
 
     **Privacy.** Computed from noised releases or reports alone: it may be published.
 
@@ -34,7 +34,7 @@ class PrivateFrame(ShownTable):
     ----------
     table : pyarrow.Table
         The answers.
-    said : tuple of str
+    notes : tuple of str
         What is protected, in words.
     answer : str
         Name of the column of answers; `lower` and `upper` are its interval.
@@ -46,21 +46,21 @@ class PrivateFrame(ShownTable):
 
     level: float
     keys: tuple[str, ...]
-    asked: Any = field(repr=False)
+    original: Any = field(repr=False)
     value: str
     answer: str = "mean"
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given."""
-        return frame_like(self.table, self.asked)
+        return frame_like(self.table, self.original)
 
     def _shown(self, table: pa.Table) -> Any:
-        return frame_like(table, self.asked)
+        return frame_like(table, self.original)
 
     @property
     def guarantee(self) -> str:
         """What is protected, in words."""
-        return self.said[0]
+        return self.notes[0]
 
     def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
         """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
@@ -116,7 +116,7 @@ class PrivateMeans(PrivateFrame):
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given; its groups have the types of the frame's."""
-        return frame_like(self.table, self.asked, self.keys)
+        return frame_like(self.table, self.original, self.keys)
 
     def explain(self) -> str:
         """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
@@ -125,7 +125,7 @@ class PrivateMeans(PrivateFrame):
         return explained_as_text(self._explained())
 
     def report(self, path: str | Path) -> Path:
-        """Write the same as one page of HTML, for whoever approves the publication; give its path."""
+        """Write the same as one page of HTML, for anyone who approves the publication; give its path."""
         from meanstream.frames.explanation import explained_as_page
         from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
 
@@ -143,7 +143,7 @@ class PrivateMeans(PrivateFrame):
 
         facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
         facts += [] if self.person is None else [("person", self.person)]
-        return means_explained(self.settings, self.said, facts, self.charge)
+        return means_explained(self.settings, self.notes, facts, self.charge)
 
     @classmethod
     def of(
@@ -169,10 +169,10 @@ class PrivateMeans(PrivateFrame):
             columns["noise_variance"] = every.noise_variance
         return cls(
             table=table,
-            said=released.sentences(person),
+            notes=released.sentences(person),
             level=level,
             keys=tuple(keys),
-            asked=frame,
+            original=frame,
             value=value,
             settings=released.settings,
             releases=pa.table(columns),

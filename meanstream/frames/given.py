@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 
-def check_given(
+def check_arguments(
     function: Callable[..., Any], more: Iterable[str], given: Iterable[str], hints: Mapping[str, str] | None = None
 ) -> None:
     """Refuse an argument that a function does not have, as Python does, and say which one is close.
@@ -16,7 +16,7 @@ def check_given(
     Examples
     --------
     >>> def means(frame, *, quantiles=(), **settings): ...
-    >>> check_given(means, ["noise"], ["quantile"])
+    >>> check_arguments(means, ["noise"], ["quantile"])
     Traceback (most recent call last):
     TypeError: means() got an unexpected argument 'quantile'; did you mean 'quantiles'?
     """

@@ -72,7 +72,7 @@ def key_names(keys: pa.Table) -> list[str]:
 
 
 def key_texts(column: pa.ChunkedArray, name: str, option: str = "by") -> list[str]:
-    """Write keys as texts; those that nobody could be shown are refused."""
+    """Write keys as texts; those that no one could be shown are refused."""
     try:
         if pa.types.is_temporal(column.type):
             column.to_pylist()  # Python has dates of the years 1 to 9999, and zones that it knows

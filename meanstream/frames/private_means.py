@@ -16,7 +16,7 @@ from meanstream.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.frames.frame_releases import FrameReleases
 from meanstream.frames.frame_result import PrivateMeans
 from meanstream.frames.frame_shares import shares_answers, shares_columns
-from meanstream.frames.given import check_given
+from meanstream.frames.given import check_arguments
 from meanstream.frames.keys import frame_key
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
@@ -79,7 +79,7 @@ def private_means(
 ) -> PrivateMeans:
     """Release one private mean per group, with an interval that knows of the noise, of sampling and of other groups.
 
-    Released to whoever gets the result: everything in it is computed from noised releases.
+    Released to anyone who gets the result: everything in it is computed from noised releases.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def private_means(
 
     Notes
     -----
-    **Privacy.** One row's value is protected by (epsilon, delta), against everybody who sees the result; which groups
+    **Privacy.** One row's value is protected by (epsilon, delta), against everyone who sees the result; which groups
     there are and how many rows each has is public. With `person` all rows of one person in a group are protected
     together, and whose rows they are is public; a person in several groups has less protection. A group's own raw mean
     is not in the result. Noise is that of the engine: with equal settings, secret and name the releases are the same
@@ -171,7 +171,7 @@ def private_means(
     >>> found.to_frame().column_names[7:]
     ['q0.5', 'q0.5_lower', 'q0.5_upper', 'exceeds20', 'exceeds20_lower', 'exceeds20_upper']
     """
-    check_given(private_means, SETTINGS, settings, HINTS)
+    check_arguments(private_means, SETTINGS, settings, HINTS)
     most = _releases(releases, schedule, stored=store is not None)
     require((person is None) == (per_person is None), "person", "be given together with per_person", person)
     asked = valid_quantiles(quantiles)
@@ -207,7 +207,7 @@ def private_means(
     result = PrivateMeans.of(frame, table, released, options.level, keys=keys, value=value, person=person)
     if learned is None:
         return result
-    return replace(result, covariates=learned, said=(*result.said, covariates_said(learned)))
+    return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:

@@ -41,22 +41,26 @@ def _sink_class(option: str, location: str) -> SinkKind:
     return cast(SinkKind, getattr(importlib.import_module(module), name))
 
 
-def check_sink_place(role: str, location: str) -> None:
+def check_sink_location(role: str, location: str) -> None:
     """Refuse a place that could not be opened, without making it; a topic is looked for on its brokers."""
     _sink_class(role, location).check(location, role)
 
 
-def sink_place_of(location: str) -> str:
+def canonical_sink_location(location: str) -> str:
     """Say which place a location means: no two roles may have the same one.
 
     Examples
     --------
-    >>> sink_place_of("kafka://Host:9092,other:9092/releases?create=4")
+    >>> canonical_sink_location("kafka://Host:9092,other:9092/releases?create=4")
     'kafka://host:9092,other:9092/releases'
-    >>> sink_place_of("-")
+    >>> canonical_sink_location("-")
     '-'
     """
-    return _sink_class("sink", location).place_of(location) if _kind_of(location) in SINKS else path_on_disk(location)
+    return (
+        _sink_class("sink", location).canonical_location(location)
+        if _kind_of(location) in SINKS
+        else path_on_disk(location)
+    )
 
 
 def _kind_of(location: str) -> str:

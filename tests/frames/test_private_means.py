@@ -402,7 +402,7 @@ def test_groups_of_one_row_are_answered_by_all_others() -> None:
 def test_a_result_without_a_ledger_says_what_calls_add_up_to(tmp_path: Path) -> None:
     """With a secret, too: a frame with one row more is another release, as the row's value in both has other noise."""
     one, grown = asked(TABLE.slice(0, 200)), asked(TABLE.slice(0, 201))
-    assert one.said[1] == (
+    assert one.notes[1] == (
         "No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58; store= "
         "charges each row once"
     )

@@ -66,7 +66,7 @@ class EndlessReleases:
         return cls(times, Decayed(ENDLESS, decay=decay))
 
     def due(self, index: int) -> int:
-        """Give the number of updates at the release after so many."""
+        """Give the number of updates at the release after that many."""
         return int(self.times.at(np.array([index + 1]))[0])
 
     def init(self, n_rows: int) -> State:

@@ -1,4 +1,4 @@
-"""When an agent releases: after given numbers of its own samples, or every so many seconds of event time."""
+"""When an agent releases: after given numbers of its own samples, or every that many seconds of event time."""
 
 from __future__ import annotations
 

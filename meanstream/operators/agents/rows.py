@@ -44,7 +44,7 @@ class AgentRows:
         self._dirty: Bools = np.zeros(1, np.bool_)
 
     def reserve(self, needed: int) -> None:
-        """Have room for so many agents."""
+        """Have room for that many agents."""
         capacity = len(self.owner)
         if needed <= capacity:
             return
@@ -98,7 +98,7 @@ class AgentRows:
         return {"window": np.array(window), **{name: column[agents] for name, column in self.columns.items()}}
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:
-        """Put rows in the place of those of some agents; give the later window of theirs and this one."""
+        """Put rows in place of those of some agents; give the later window of theirs and this one."""
         for name, column in self.columns.items():
             column[agents] = rows[name]
         self.touch(agents)

@@ -24,7 +24,7 @@ from meanstream.operators.validation import require
 
 
 class ReleaseSummary(Protocol):
-    """Public: what a fit reads of everybody's newest releases. Those of disjoint groups of agents merge.
+    """Public: what a fit reads of everyone's newest releases. Those of disjoint groups of agents merge.
 
     Merging is commutative and associative to the last bit: a population is the same, however its agents were split.
     """
@@ -64,7 +64,7 @@ class Collaboration(Protocol):
         ...
 
     def fit_summary(self, summary: Any, sample_variance: VariancePosterior | float) -> FittedPopulation:
-        """Fit to a summary of everybody's newest release, given what is known of the variance of one sample."""
+        """Fit to a summary of everyone's newest release, given what is known of the variance of one sample."""
         ...
 
 
@@ -137,7 +137,7 @@ def answers_from_releases(
     value_variance: Floats | None = None,
     level: float = 0.95,
 ) -> AgentEstimates:
-    """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
+    """Public: what anyone can say of each agent's mean; its newest release takes the place of its raw mean.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     Parameters
     ----------
     fitted : FittedPopulation
-        Public: what everybody's releases say.
+        Public: what everyone's releases say.
     own : OwnMeans
         With the variance of each mean for its interval and for its value.
     level : float
@@ -39,7 +39,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
 
     Notes
     -----
-    Where samples depend on each other an own mean is worth less than so many independent samples if the next month is
+    Where samples depend on each other an own mean is worth less than that many independent samples if the next month is
     asked for, and as much if another half of the same samples is. So the value is half-way: the mean of the answers
     with both variances. The interval is that of the long-run variance, about the value; each of its sides is the root
     of the squares of its own length and of what the value was moved by.

@@ -19,7 +19,7 @@ USUAL_SQUARE = 1.0 / 3.0
 NOTHING_ASSUMED = "none: every user reports once on the declared bounds"
 
 MOST_USUAL = 0.5
-"""Mean square of users' means beyond which nobody is prepared for: a channel for it costs at most 1.5 times the best
+"""Mean square of users' means beyond which no one is prepared for: a channel for it costs at most 1.5 times the best
 one's variance where it is another, but one for 1 (values at the ends only) 13 times at epsilon 4, 74 times at 8."""
 
 

@@ -40,10 +40,10 @@ ESTIMATORS: dict[str, str] = {
 """Name of each estimator, and where its class is: "module:Class". Built by `build_estimator`."""
 
 DEFAULT_ESTIMATOR = "plan"
-"""What is taken if nobody names one, for a window by itself."""
+"""What is taken if no one names one, for a window by itself."""
 
 LEARNING_ESTIMATOR = "repeating"
-"""What is taken if nobody names one, where windows follow one another."""
+"""What is taken if no one names one, where windows follow one another."""
 
 
 def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) -> Estimator:

@@ -44,7 +44,7 @@ class AuditRow:
     delta : float
         0 for pure privacy.
     proved : float
-        Lower bound on the true epsilon at `delta`: nobody can promise less.
+        Lower bound on the true epsilon at `delta`: no one can promise less.
     ceiling : float
         What the bound would be, on average, for a mechanism that uses all that is claimed: where it is low, a low
         bound says nothing.

@@ -82,7 +82,7 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
 
     Notes
     -----
-    Releases are `x + N g`, with g standard normal, one entry for each draw that is asked for. Column by column, N is
+    Releases are `x + N g`, with g standard normal, one entry for each draw that is requested. Column by column, N is
     what a release becomes when one draw is chosen and the others are 0: nothing is assumed of which number has a draw
     of its own. A move m is as large as the least g with `N g = m`.
 

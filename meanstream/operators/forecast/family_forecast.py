@@ -1,4 +1,4 @@
-"""What to expect of vectors, densities and mixtures before any user is asked, and which estimator to take."""
+"""What to expect of vectors, densities and mixtures before any user is queried, and which estimator to take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FamilyAsk:
     dimension : int, optional
         Number of coordinates of a vector.
     sparsity : int, optional
-        At most so many coordinates differ from the middle of the bounds.
+        At most that many coordinates differ from the middle of the bounds.
     radius : float, optional
         Vectors lie in a ball of this radius around the middle; default: anywhere within the bounds.
     density : bool
@@ -221,6 +221,6 @@ def _guessing(ask: FamilyAsk) -> float:
     if ask.density:
         return 1.0
     if ask.components is not None:
-        # Means that are off by half their share of the bounds are not told apart.
+        # Means that are off by half their share of the bounds are not distinguished.
         return ask.components * (1.0 / ask.components) ** 2
     return min(float(ask.sparsity or ask.dimension or 1), ((ask.radius or math.inf) / ask.half) ** 2)

@@ -1,4 +1,4 @@
-"""What to expect before any user is asked: error of each estimator, users needed, and which one to take."""
+"""What to expect before any user is queried: error of each estimator, users needed, and which one to take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
 SHOWN_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""For which the error is shown, beside the one that is asked for."""
+"""For which the error is shown, next to the one that is requested."""
 
 CARRIED_SPREADS = (0.02, 0.05, 0.1, 0.2)
 """Of users' own means, in half ranges: for what windows that repeat are said to gain."""
@@ -139,7 +139,7 @@ it.')
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What the estimators are asked, but for the number of users."""
+    """What the estimators are queried, but for the number of users."""
 
     epsilon: float
     sizes: SizeDistribution
@@ -228,7 +228,7 @@ def _carried(ask: _Ask, name: str, users: int, half: float) -> list[tuple[float,
 
 
 def _alike(described: dict[str, Any]) -> float:
-    """Predicted standard error for users who are alike, where that is told apart."""
+    """Predicted standard error for users who are alike, where that is distinguished."""
     return float(described.get("predicted_stderr_if_alike") or described["predicted_stderr"])
 
 

@@ -1,4 +1,4 @@
-"""What a guarantee means as odds: how often somebody who knows everything else guesses one datum right."""
+"""What a guarantee means as odds: how often someone who knows everything else guesses one datum right."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ BOUNDS = "nothing: every user reports on the declared bounds"
 
 
 class FamilyQuestion(Protocol):
-    """Public: what is asked of vectors, densities or mixtures, as far as an estimator's options depend on it."""
+    """Public: what is requested of vectors, densities or mixtures, as far as an estimator's options depend on it."""
 
     @property
     def wanted(self) -> str:
@@ -63,7 +63,7 @@ class EstimatorTraits:
     answers : {"mean", "vector", "density", "mixture"}
         What the estimate is.
     estimand : str
-        The same in words, for whoever asks what is estimated.
+        The same in words, for anyone who asks what is estimated.
     assumes : str
         What the interval assumes of the users.
     of_a_paper : bool
@@ -80,7 +80,7 @@ class EstimatorTraits:
         Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
     taken_for : str
         When a forecast of one mean takes it: where "no search" for a narrower window pays, where the users' spread is
-        "declared" or their "tails" are, or where everybody trusts a "curator"; "" for never.
+        "declared" or their "tails" are, or where everyone trusts a "curator"; "" for never.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str

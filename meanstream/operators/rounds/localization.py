@@ -76,7 +76,7 @@ class Bins:
         return np.clip(index, 0, self.count - 1)
 
     def neighborhoods(self, values: Floats) -> Bools:
-        """Mark each value's bin and the two beside it, as a bool array (n, count): at most three ones in a row."""
+        """Mark each value's bin and the two next to it, as a bool array (n, count): at most three ones in a row."""
         distance = np.arange(self.count) - self.which(values)[:, np.newaxis]
         return np.asarray(np.abs(distance) <= 1)
 

@@ -94,14 +94,14 @@ def result_one_of(value: Any, name: str, known: Collection[str]) -> str:
 
 
 def result_list(value: Any, name: str, least: int, most: int) -> list[Any]:
-    """Read a list of so many entries."""
+    """Read a list of that many entries."""
     if not isinstance(value, list) or not least <= len(value) <= most:
         refuse_result(name, f"be a list of {least} entries" + (f" to {most}" if most > least else ""), value)
     return value
 
 
 def result_numbers(value: Any, name: str, count: int, low: float, high: float) -> list[float]:
-    """Read a list of so many numbers within bounds."""
+    """Read a list of that many numbers within bounds."""
     return [result_number(one, name, low, high) for one in result_list(value, name, count, count)]
 
 
@@ -127,7 +127,7 @@ def result_row(row: Sequence[Any], names: Sequence[str], candidates: Sequence[Se
 
 
 def result_added_entries(found: Public, public: Public, name: str, *, by: int = 1) -> list[Any]:
-    """Read a list that begins with what was accepted before, and has at most so many entries more; give these."""
+    """Read a list that begins with what was accepted before, and has at most that many entries more; give these."""
     before = public.get(name, [])
     given = result_list(found.get(name, []), name, len(before), len(before) + by)
     if given[: len(before)] != before:

@@ -163,7 +163,7 @@ def _uniform(text: str, a: float, b: float) -> _Table:
 
 def _poisson(text: str, mean: float) -> _Table:
     require(0.0 < mean <= MAX_SIZES / 10, "sizes", "have a positive mean of at most a million", text)
-    from scipy.stats import poisson  # noqa: PLC0415 - a second of every start, where nobody asks for it
+    from scipy.stats import poisson  # noqa: PLC0415 - a second of every start, where no one asks for it
 
     support = np.arange(1, 2 + int(poisson.isf(1e-16, mean)))
     return support, _positive_part(poisson.pmf(support, mean))

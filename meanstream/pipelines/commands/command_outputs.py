@@ -1,4 +1,4 @@
-"""What a command writes: files whole or not at all, and standard output that somebody may have stopped taking."""
+"""What a command writes: files whole or not at all, and standard output that someone may have stopped taking."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Output:
     def end(self) -> str | None:
         """Hand everything over; say why it took no more, after which it takes everything.
 
-        What it still holds would otherwise fail again when the process ends, with a text that nobody asked for.
+        What it still holds would otherwise fail again when the process ends, with a text that no one asked for.
         """
         with suppress(OSError, ValueError):  # closed
             self.flush()

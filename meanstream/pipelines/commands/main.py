@@ -26,7 +26,7 @@ from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_on
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 CLOSED_BY_READER = 128 + 13
-"""Exit code where whoever reads standard output has enough, as `| head` does: that of a program which SIGPIPE ends."""
+"""Exit code if the reader of standard output has enough, as `| head`: that of a program ended by SIGPIPE."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
@@ -88,7 +88,7 @@ def _made_list() -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
-    """Make `app`, all of it, when it is asked for."""
+    """Make `app`, all of it, when it is requested."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals().setdefault("app", _made_app())
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Run the command line; a refused option is one line on standard error and exit code 2, a failed run code 1.
 
-    **Privacy.** Standard error may be anybody's: a defect shows where it is, and of an error that is not ours no text.
+    **Privacy.** Standard error may be anyone's: a defect shows where it is, and of an error that is not ours no text.
     """
     output: Any = Output(sys.stdout)
     before, sys.stdout = sys.stdout, output
@@ -131,7 +131,7 @@ def _run() -> tuple[int, str, bool]:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
         return 1, f"meanstream: {error}\n", True
-    except SystemExit as ended:  # where the logs have said why, or nobody reads standard output
+    except SystemExit as ended:  # where the logs have said why, or no one reads standard output
         return int(ended.code or 0), "", False
     except Exception as error:
         return _unexpected(error, typed)
@@ -144,7 +144,7 @@ def _named_part(typed: Sequence[str]) -> str | None:
 
 
 def _only_lists(typed: Sequence[str]) -> bool:
-    """Tell whether nothing but the list of parts, or the version, is asked for; a shell that completes asks for all."""
+    """Tell whether nothing but the list of parts, or the version, is requested; a shell that completes asks for all."""
     return typed[1:] in ([], ["--help"], ["--version"]) and "_MEANSTREAM_COMPLETE" not in os.environ
 
 

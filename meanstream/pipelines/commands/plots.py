@@ -17,7 +17,7 @@ def require_matplotlib_for_plots() -> None:
         raise BadOption("pictures need matplotlib: pip install 'meanstream[plot]'")
 
 
-def plots_picture_place(out: Path, name: str) -> Path:
+def plot_path(out: Path, name: str) -> Path:
     """Say where a picture goes, before anything is computed."""
     if not out.is_dir():
         raise BadOption(f"out must be an existing directory, got {str(out)!r}")

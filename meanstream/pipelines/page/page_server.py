@@ -79,12 +79,12 @@ class PageServer(BackgroundServer["_Server"]):
     remote : bool
         Listen where other machines can connect. There is no encryption: put a proxy in front of it.
     outlook : callable, optional
-        Says when the budgets end, as often as it is asked.
+        Says when the budgets end, as often as it is queried.
 
     Notes
     -----
-    **Privacy.** Whoever has the token sees everything that the telemetry keeps: of agents that is private. The token is
-    random, of this server only, compared in constant time, and moves from the address to a cookie that scripts and
+    **Privacy.** Anyone who has the token sees everything that the telemetry keeps: of agents that is private. The token
+    is random, of this server only, compared in constant time, and moves from the address to a cookie that scripts and
     other sites cannot read. On an address of this machine a request that names another host is refused, so that no
     foreign site gets in by a name of its own.
     """

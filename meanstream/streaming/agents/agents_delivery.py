@@ -100,7 +100,7 @@ class Delivery(CommittedDelivery):
     def _write_estimates(
         self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
     ) -> MadeEstimates | None:
-        """Write the estimates that are due; None if none was, or nobody asks for any."""
+        """Write the estimates that are due; None if none was, or no one asks for any."""
         if self._sinks.estimates is None and self._sinks.population is None:
             return None
         made = self._due.make(agents, followed, event_time, ended=ended, by_clock=by_clock)

@@ -1,4 +1,4 @@
-"""Public attributes of agents, as somebody declares them in a table: one row per agent, one column per attribute."""
+"""Public attributes of agents, as someone declares them in a table: one row per agent, one column per attribute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from meanstream.operators.records import AnyInts, Ints
 from meanstream.operators.validation import closest_valid, printable
 
 NUMBERS_AS_TEXT, OF_THEM = 50, 0.9
-"""Text of so many different values, of which this share are numbers, is a column of numbers that was read as text."""
+"""Text of that many different values, of which this share are numbers, is a column of numbers that was read as text."""
 _SHOWN = 64
 
 

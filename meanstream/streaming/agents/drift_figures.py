@@ -20,7 +20,7 @@ from meanstream.streaming.events.wire import DriftEvent
 class DriftsOfReleases:
     """Public: whose releases show that their mean has changed, or may have.
 
-    **Privacy.** It follows from charged releases; what a refused one shows is left out, since nobody sees that release.
+    **Privacy.** It follows from charged releases; what a refused one shows is left out, since no one sees that release.
 
     Attributes
     ----------

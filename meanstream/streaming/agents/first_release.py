@@ -12,7 +12,7 @@ from meanstream.operators.durations import duration_text
 from meanstream.operators.records import Floats, Ints
 
 SHARE = 2
-"""It is looked again when one part of so many of the samples that wait is new; by no clock, so runs say the same."""
+"""It is looked again when one part of that many of the samples that wait is new; by no clock, so runs say the same."""
 
 
 @dataclass(frozen=True, slots=True)

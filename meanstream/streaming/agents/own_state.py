@@ -55,7 +55,7 @@ def own_settings_if_begun(path: Path) -> AgentsSettings | None:
     """Read the settings that a store was begun with; None if there is no store that an engine has begun."""
     try:
         return own_settings(path) if path.is_file() else None
-    except StoreError:  # whoever opens it for writing says what is wrong
+    except StoreError:  # anyone who opens it for writing says what is wrong
         return None
 
 

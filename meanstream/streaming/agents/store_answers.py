@@ -28,7 +28,7 @@ from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 AGAIN = 10.0
-"""A store is read again after so many times the seconds that it took, at the earliest: the engine has its own work."""
+"""Earliest next read of a store, in multiples of the seconds that the last one took: the engine has its own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Commit:
 
 
 class StoreAnswers:
-    """Private: answers agents from a store that an engine fills, each from its own samples and everybody's releases.
+    """Private: answers agents from a store that an engine fills, each from its own samples and everyone's releases.
 
     **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the store. It spends
     nothing.

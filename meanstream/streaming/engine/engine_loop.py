@@ -32,7 +32,7 @@ HISTORY = "history"
 
 
 class KeptHistory(Protocol):
-    """What is to outlive a restart beside the engine's own state, as plain values; both are for the engine's thread."""
+    """Plain values that outlive a restart with the engine's own state; both are for the engine's thread."""
 
     def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
         """Give what is to be kept, None if nothing new is worth a write."""
@@ -176,7 +176,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._deliver(stop, ended=ended)
 
     def _report(self, began: float | None = None) -> None:
-        """Tell whoever watches that all is committed and delivered, after a turn that began then."""
+        """Tell anyone who watches that all is committed and delivered, after a turn that began then."""
         if began is not None:
             self.stats.batch_seconds = time.perf_counter() - began
         self.health.turned()

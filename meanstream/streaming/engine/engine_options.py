@@ -51,7 +51,7 @@ class EngineOptions:
         Public attributes of the agents, by declaration: the learned prior knows their effects. They are for
         "learned_prior" and "pooled_prior".
     quantiles : tuple of float
-        Quantiles of its own values that an agent is told, where the settings have a histogram; each in (0, 1).
+        Quantiles of its own values that an agent gets, if the settings have a histogram; each in (0, 1).
     refresh : float or None
         Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
         most once per commit; 0: at each commit; None: only at the end of a bounded source.

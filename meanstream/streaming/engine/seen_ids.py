@@ -62,7 +62,7 @@ class SeenIds:
             order = np.argsort(key, kind="stable")
         again = np.zeros(len(key), np.bool_)
         again[order[1:]] = same
-        again[order] |= self._found(ordered)
+        again[order] |= self._lookup(ordered)
         return again
 
     def known(self, key: Words) -> Bools:
@@ -72,10 +72,10 @@ class SeenIds:
             return np.zeros(len(key), np.bool_)
         order = np.argsort(key)
         found = np.zeros(len(key), np.bool_)
-        found[order] = self._found(key[order])
+        found[order] = self._lookup(key[order])
         return found
 
-    def _found(self, ordered: Words) -> Bools:
+    def _lookup(self, ordered: Words) -> Bools:
         """Look sorted ids up."""
         self._settle()
         found = np.zeros(len(ordered), np.bool_)

@@ -1,4 +1,4 @@
-"""A server in a thread of its own, from an address that somebody typed to a port that is closed again."""
+"""A server in a thread of its own, from an address that someone typed to a port that is closed again."""
 
 from __future__ import annotations
 

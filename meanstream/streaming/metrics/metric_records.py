@@ -18,7 +18,7 @@ Quantiles = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """The engine's counts after a turn, so many seconds after the begin; as in `EngineStats`, nothing private.
+    """The engine's counts after a turn, that many seconds after the begin; as in `EngineStats`, nothing private.
 
     `clock` is the time of day, in seconds.
     """

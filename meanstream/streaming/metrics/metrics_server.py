@@ -1,4 +1,4 @@
-"""The engine's HTTP side: /metrics for Prometheus, /healthz and /readyz for whoever runs the process."""
+"""The engine's HTTP side: /metrics for Prometheus, /healthz and /readyz for anyone who runs the process."""
 
 from __future__ import annotations
 

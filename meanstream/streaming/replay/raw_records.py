@@ -19,7 +19,7 @@ from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import source_class, source_kind
-from meanstream.streaming.own_paths import require_own_path_beside_no_store
+from meanstream.streaming.own_paths import require_no_store_file
 from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
 
@@ -86,7 +86,7 @@ def write_raw_records(path: Path, location: str, positions: Ints, *, max_record_
 def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
     """Create a file that its owner only can read, and that did not exist; it is removed again if writing fails."""
     require(str(path) != "-", name, "be a new file", "-")
-    require_own_path_beside_no_store(name, path)
+    require_no_store_file(name, path)
     require(path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path))
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -20,7 +20,7 @@ What has closed is committed together with the reports, so a restart repeats it.
 That tells of its own user only, who took part by writing in time or did not.
 
 What remains: the moment is the first one between two batches at which the clock has passed. A batch and its delivery
-take time, which is longer if somebody sends more. That is time that computing takes, not data, and moves the moment by
+take time, which is longer if someone sends more. That is time that computing takes, not data, and moves the moment by
 no more than one batch.
 """
 
@@ -72,7 +72,7 @@ class WindowClosing:
             if moment <= self.reached or not source.hold():
                 return False
             self._moment = moment
-        return source.at_hold()
+        return source.reached_hold()
 
     @property
     def begun(self) -> bool:

@@ -25,7 +25,7 @@ def report_event_lines(this: WindowRound, stage: int, users: Sequence[str], repo
 
 
 def complete_event_line(this: WindowRound, stage: int, reports: int) -> EventLines:
-    """Tell that all reports of a stage are out, so many."""
+    """Tell that all reports of a stage are out, that many."""
     start, end = _ends(this)
     users = this.settings.design_users(this.users)
     event = StageReports(round_id=this.id, start=start, end=end, stage=stage, users=users, reports=reports)

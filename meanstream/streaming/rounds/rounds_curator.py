@@ -38,7 +38,7 @@ def curator_sum(this: WindowRound, release: int, public: Public, summaries: Summ
 def curator_noise_once(
     this: WindowRound, secret: bytes, release: int, public: Public, tally: Tally
 ) -> Public | Estimate:
-    """Private to public: noise what everybody's samples add up to; the estimate on [-1, 1], after the last release.
+    """Private to public: noise what everyone's samples add up to; the estimate on [-1, 1], after the last release.
 
     Notes
     -----

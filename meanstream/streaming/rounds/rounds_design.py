@@ -1,4 +1,4 @@
-"""Designing an estimator for so many users, from the protocol of its rounds."""
+"""Designing an estimator for that many users, from the protocol of its rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN_SIZES = "unknown"
 
 
 MOST_LEAST = 2**20
-"""An estimator that cannot be designed for so many users cannot be designed: one of its options is wrong."""
+"""An estimator that cannot be designed for that many users cannot be designed: one of its options is wrong."""
 
 
 @lru_cache(maxsize=64)

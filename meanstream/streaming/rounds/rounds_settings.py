@@ -135,7 +135,7 @@ epsilon 1), got None
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-        estimator_class(self.estimator)  # it refuses a name that nobody has
+        estimator_class(self.estimator)  # it refuses a name that no one has
         require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
@@ -226,7 +226,7 @@ epsilon 1), got None
 
     @property
     def protected(self) -> str:
-        """Say in one sentence what epsilon covers and what it does not, for whoever sees epsilon."""
+        """Say in one sentence what epsilon covers and what it does not, for anyone who sees epsilon."""
         if getattr(self._class, "privacy_unit", "user") == "sample":
             return "Each single sample is protected; a user with many samples is protected less."
         what = "All that one user sends within a window is protected together"
@@ -271,14 +271,14 @@ epsilon 1), got None
         return hashlib.sha256(canonical(self.protocol())).hexdigest()[:8]
 
     def design_users(self, counted: int) -> int:
-        """Tell for how many users the estimator of a window is designed, if so many take part."""
+        """Tell for how many users the estimator of a window is designed, if that many take part."""
         if self.users is not None:
             return self.users
         unit = 10 ** max(len(str(counted)) - DIGITS, 0)
         return max(int(counted // unit * unit), design_least_users(canonical(self.protocol())))
 
     def estimator_for(self, counted: int) -> Estimator:
-        """Design the estimator for a window in which so many users take part; remembered by the designed number.
+        """Design the estimator for a window in which that many users take part; remembered by the designed number.
 
         Raises
         ------
@@ -344,7 +344,7 @@ def _require_coordinates(settings: RoundsSettings) -> None:
     if known_class.answers == "density":
         name, between = settings.estimator, settings.between_users
         fixed = settings.users is not None or "terms" in settings.options
-        # Its functions of a sample are summed up before anybody knows how many users take part.
+        # Its functions of a sample are summed up before anyone knows how many users take part.
         require(fixed, "users", f"be given for {name}, or its option terms", None)
         rule = f"be left out for {name}, which sums up functions of values"
         require(between is None, "between_users", rule, between)

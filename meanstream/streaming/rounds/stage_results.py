@@ -1,4 +1,4 @@
-"""What a statistician has published of the stages, and which of it is accepted before any user is asked upon it."""
+"""What a statistician has published of the stages, and which of it is accepted before any user is queried upon it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MOST_TRIED = 16
 """So many different results of a stage are looked at; what comes after them is not read."""
 
 StageResults = Mapping[tuple[str, int], Sequence[StageResult]]
-"""What somebody has published of a stage, by round and stage, in order."""
+"""What someone has published of a stage, by round and stage, in order."""
 
 
-class StageResultsPlace(Protocol):
+class StageResultsLocation(Protocol):
     """Where a statistician publishes."""
 
     def grew(self) -> bool:

@@ -120,7 +120,7 @@ class WindowRound:
         version = words.version.view(np.int64)
         if not len(summaries):
             return np.zeros((0, 0), np.int64), version
-        with np.errstate(all="ignore"):  # a warning would tell of somebody's value
+        with np.errstate(all="ignore"):  # a warning would tell of someone's value
             return np.asarray(step.encode(summaries, public, words), np.int64), version
 
     def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:

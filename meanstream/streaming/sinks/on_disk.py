@@ -19,8 +19,8 @@ def path_on_disk(location: str) -> str:
 
 
 @contextmanager
-def looking_at_disk(option: str, location: str) -> Iterator[None]:
-    """Refuse a place into which nobody may look."""
+def checking_disk(option: str, location: str) -> Iterator[None]:
+    """Refuse a place into which no one may look."""
     try:
         yield
     except OSError as error:
@@ -54,7 +54,7 @@ class SinkOnDisk(ABC):
         require(os.access(path if path.exists() else path.parent, os.W_OK), option, "be where you may write", location)
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give its whole path."""
         return path_on_disk(location)
 

@@ -17,7 +17,7 @@ class Trust(StrEnum):
     """Who can read a sink."""
 
     PUBLIC = "public"
-    """Anybody."""
+    """Anyone."""
     PRIVATE = "private"
     """Only who is inside the trust domain, or the addressee."""
 
@@ -31,7 +31,7 @@ class SinkLostError(RuntimeError):
 
 
 SinkPosition = dict[str, Any]
-"""How far a sink was written: plain JSON values, opaque to everybody but the sink."""
+"""How far a sink was written: plain JSON values, opaque to everyone but the sink."""
 
 
 class Sink(Protocol):
@@ -80,7 +80,7 @@ class SinkKind(Protocol):
     def check(self, location: str, option: str) -> None:
         """Refuse, with `ValueError`, a place that could not be opened, without making it."""
 
-    def place_of(self, location: str) -> str:
+    def canonical_location(self, location: str) -> str:
         """Say which place a location means: no two roles may have the same one."""
 
     def open(self, location: str, opening: SinkOpening) -> Sink:
@@ -125,7 +125,7 @@ def check_sink_trust(trust: Trust, kind: type[Event]) -> None:
 
 
 @contextmanager
-def telling_of_sink(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
+def sink_faults(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
     """Say in one line that a place cannot be used, whatever is the matter with it."""
     try:
         yield

@@ -33,7 +33,7 @@ def source_identity(
     read = {
         "layout": mapping.layout,
         "numbers_in_text": mapping.numbers_in_text,
-        "beside": [] if cluster is None else sorted(mapping.beside_value()),  # a field of a file has any name
+        "beside": [] if cluster is None else sorted(mapping.extra_parts()),  # a field of a file has any name
         "registry": getattr(source, "by_registry", False),
     }
     return {"source": source.name, "cluster": cluster, **named, **read, lateness: float(seconds)}

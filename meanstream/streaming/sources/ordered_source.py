@@ -35,7 +35,7 @@ class OrderedSource:
     source : Source
         A bounded source.
     max_rows : int
-        Refuse more than so many samples.
+        Refuse more than that many samples.
     cut : float or None
         Seconds: a batch ends where event time enters the next multiple, so that a commit falls there.
     """
@@ -57,7 +57,7 @@ class OrderedSource:
         self._row = 0
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Replay the next samples; the first batches bring the rejected records, so many at a time, too."""
+        """Replay the next samples; the first batches bring the rejected records, that many at a time, too."""
         parts = self._load()
         rejects = self._rejects.part(self._reported, self._reported + max_samples)
         self._reported += len(rejects)
@@ -77,7 +77,7 @@ class OrderedSource:
         return Batch(part, rejects, position, exhausted=not len(part) and not len(rejects))
 
     def restore(self, position: Position) -> None:
-        """Continue after so many samples and rejected records; before these were counted, all came at first."""
+        """Continue after that many samples and rejected records; before these were counted, all came at first."""
         require_source_position(position, "sorted_row", self.name)
         self._load()
         if (position.get("digest"), position.get("source")) != (self._digest, self._end):

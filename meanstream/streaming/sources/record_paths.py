@@ -29,12 +29,12 @@ class Ambiguous(dict[str, Any]):
     twice: frozenset[str] = frozenset()
 
 
-def field_places(name: str, within: Path = ()) -> Places:
+def field_paths(name: str, within: Path = ()) -> Places:
     """Find where a field may be: under its whole name, and where the name has dots, along the path.
 
     Examples
     --------
-    >>> field_places("delay"), field_places("data.delay"), field_places(".@timestamp")
+    >>> field_paths("delay"), field_paths("data.delay"), field_paths(".@timestamp")
     ((('delay',),), (('data.delay',), ('data', 'delay')), (('@timestamp',),))
     """
     if name.startswith("."):
@@ -51,7 +51,7 @@ def require_apart(places: Mapping[str, Places]) -> None:
 
     Examples
     --------
-    >>> require_apart({"agent": field_places("data"), "value": field_places("data.delay")})
+    >>> require_apart({"agent": field_paths("data"), "value": field_paths("data.delay")})
     Traceback (most recent call last):
     ValueError: value must not lie within agent, got 'data.delay' within 'data'
     """
@@ -64,7 +64,7 @@ def require_apart(places: Mapping[str, Places]) -> None:
                 )
 
 
-def find_place(record: Mapping[str, Any], places: Iterable[Path]) -> Any:
+def find_value(record: Mapping[str, Any], places: Iterable[Path]) -> Any:
     """Give what is at the first place that holds something; None if none does."""
     for path in places:
         found = _follow(record, path)

@@ -1,4 +1,4 @@
-"""Signed heads: whoever has the signer's public key knows that a ledger began like this, and whose it is."""
+"""Signed heads: anyone who has the signer's public key knows that a ledger began like this, and whose it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSION = 1
 """Of the file of a signed head."""
 PUBLIC_SUFFIX = ".pub"
-"""Of the public half of a key, beside the private one."""
+"""Of the public half of a key, next to the private one."""
 
 _ABOUT = b"meanstream ledger head\n"  # nothing else that such a key may ever sign begins like this
 _MOST_BYTES = 1 << 16
@@ -61,7 +61,7 @@ class SignedHead:
 
 
 def make_signing_key(path: Path) -> Path:
-    """Write a new private key into a file that only its owner can read, and its public half beside it, both as PEM.
+    """Write a new private key into a file that only its owner can read, and its public half next to it, both as PEM.
 
     **Privacy.** The key says who has signed a ledger; it has nothing to do with the noise, and is never logged.
     """
@@ -134,7 +134,7 @@ def deployment_of_ledger(store: Path) -> str | None:
 
 
 def _read(path: Path) -> SignedHead:
-    """Read the file of a signed head, which anybody may have written."""
+    """Read the file of a signed head, which anyone may have written."""
     rule = f"signature must be a signed head of version {VERSION}, got"
     try:
         with path.open("rb") as file:

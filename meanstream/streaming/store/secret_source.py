@@ -28,15 +28,15 @@ def secret_path(store: Path) -> Path:
 
 
 def is_named_secret(environment: Mapping[str, str]) -> bool:
-    """Say whether the environment names a secret; otherwise it lies beside the store."""
+    """Say whether the environment names a secret; otherwise it lies next to the store."""
     return SECRET_VARIABLE in environment or SECRET_FILE_VARIABLE in environment
 
 
 def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = True) -> bytes:
-    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file beside the store.
+    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file next to the store.
 
     The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
-    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Whoever has
+    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Anyone who has
     the secret and the releases knows the noise, hence the sums.
     """
     if (text := environment.get(SECRET_VARIABLE)) is not None:
@@ -69,7 +69,7 @@ def read_secret(path: Path) -> bytes:
 def require_secret_key(key: bytes, where: str) -> bytes:
     """Give the key back if it can be 128 random bits or more.
 
-    **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
+    **Privacy.** Anyone who guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
     """
     key = key.strip()
     require_strong_key(key, where)

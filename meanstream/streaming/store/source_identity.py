@@ -19,7 +19,7 @@ from meanstream.streaming.store.state_store import Store, StoreError
 
 _STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
 OLDER_COPY = "older_copy"
-"""State that lets the next run, and no other, go on beside releases that the store does not know."""
+"""State that lets the next run, and no other, go on next to releases that the store does not know."""
 
 SourceIdentity = dict[str, Any]
 """Option and value of what a store is filled from: `source`, `cluster`, columns, lateness; None is not known yet."""
@@ -45,7 +45,7 @@ def saved_lateness(path: Path, option: str) -> float | None:
     try:
         with closing(Store.read(path)) as store:
             noted = (source_identity_of(store) or {}).get(option)
-    except StoreError:  # whoever opens it for writing says what is wrong
+    except StoreError:  # anyone who opens it for writing says what is wrong
         return None
     return None if noted is None else float(noted)
 
@@ -140,7 +140,7 @@ def _require_new_topics(source: str, known: Iterable[str]) -> None:
 
 
 def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:
-    """Let the next run go on from an older copy beside newer releases, once, and record it; give the record.
+    """Let the next run go on from an older copy next to newer releases, once, and record it; give the record.
 
     **Privacy.** On the input that it had read from, the copy repeats what was released, to the byte. On another input
     it would release a second value under the same ids. A store that never released anything is no older copy but a new

@@ -88,7 +88,7 @@ class Ledger(LedgerReader):
     def after(self, seq: int) -> list[bytes]:
         """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
-        Those of the last charge are still at hand the first time that they are asked for; others are read.
+        Those of the last charge are still at hand the first time that they are requested; others are read.
         """
         if seq == self.rows():
             return []
@@ -120,7 +120,7 @@ class Ledger(LedgerReader):
             raise self._database.damage("the numbers of charges")
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        """Read again what is remembered: a transaction was given up, or someone else has written."""
         self._head = self._spent = None
         self._recent = (0, [])
         self._charged = _Charged()
@@ -128,7 +128,7 @@ class Ledger(LedgerReader):
     # -- internals -------------------------------------------------------------------------------------------
 
     def _counts(self, n_agents: int) -> Ints:
-        """Give the number of charges of so many agents or more."""
+        """Give the number of charges of that many agents or more."""
         if self._spent is None:
             saved = dict(self._tables.chunks(_SPENT))
             self._spent = np.zeros(CHUNK * (max(saved, default=0) + 1), np.int64)

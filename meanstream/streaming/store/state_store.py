@@ -124,7 +124,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         try:
             store = cls(Database(path, read_only=True), None)
         except EmptyStoreError:
-            witness.check(None, 0)  # one that somebody has emptied is not new
+            witness.check(None, 0)  # one that someone has emptied is not new
             raise
         try:
             check_layout(store._database)
@@ -149,7 +149,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         """Close a store of which the run was refused; what opening it has made is taken away, as if it had not been."""
         self._database.close()
         for file in self.made:
-            file.unlink(missing_ok=True)  # the lock is held: nobody else can have begun here
+            file.unlink(missing_ok=True)  # the lock is held: no one else can have begun here
         if self._lock is not None:
             if self._witness is not None and self._witness.store is not None:
                 self._lock.note(self._witness.store, self._witness.commits)
@@ -204,7 +204,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             raise StoreError(f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}") from None
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        """Read again what is remembered: a transaction was given up, or someone else has written."""
         super().forget()
         self.ledger.forget()
 
@@ -240,6 +240,6 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Name the files of a store that is open: its own, SQLite's beside it, and at the end its lock."""
+    """Name the files of a store that is open: its own, SQLite's next to it, and at the end its lock."""
     place = path.resolve()
     return [place, *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")), lock_path(path)]

@@ -35,10 +35,10 @@ class LedgerReport:
 
 
 def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
-    """Compute the chain of a ledger anew and compare it with every row; an engine may be running on the store.
+    """Compute the chain of a ledger again and compare it with every row; an engine may be running on the store.
 
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are found even if the
-    chain was computed anew and sealed again.
+    chain was computed again and sealed again.
     """
     opened = Store.read(store)
     try:

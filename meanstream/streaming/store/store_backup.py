@@ -36,7 +36,7 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
             if isinstance(error, OSError):
                 raise CopyFailedError(f"backup must be writable, got {str(place)!r} ({error.strerror})") from None
             raise
-        finally:  # whoever reads a copy leaves these beside it; there is nothing in them
+        finally:  # anyone who reads a copy leaves these next to it; there is nothing in them
             for suffix in ("-wal", "-shm"):
                 place.with_name(place.name + suffix).unlink(missing_ok=True)
     finally:

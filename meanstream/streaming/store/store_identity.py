@@ -55,7 +55,7 @@ def identity_repeated_salt(settings: Mapping[str, Any], secret: bytes) -> bytes:
 
 
 def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any], what: str) -> None:
-    """Name what was asked for, and not the part of the budget that follows from it."""
+    """Name what was requested, and not the part of the budget that follows from it."""
     had, has = (bool(one.get("histogram_share")) for one in (saved, settings))
     if had and not has:
         raise OtherIdentityError(

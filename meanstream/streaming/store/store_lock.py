@@ -66,7 +66,7 @@ class StoreLock:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Take the lock file beside a store, or say who has it."""
+        """Take the lock file next to a store, or say who has it."""
         if _posix is None:
             rule = "be on a system with locks of POSIX (Linux, macOS, or WSL on Windows)"
             raise StoreError(f"store must {rule}, got {sys.platform} for {str(path)!r}")
@@ -88,7 +88,7 @@ class StoreLock:
                 os.close(descriptor)
                 return None
             head = os.pread(descriptor, 100, 0)
-            # Beside a store that is there it is the store's own, damaged; before a new one it is somebody else's.
+            # Extras a store that is there it is the store's own, damaged; before a new one it is someone else's.
             if head.strip(b"\0") and _RECORD.match(head) is None and not path.exists():
                 os.close(descriptor)
                 shown = repr(str(lock_path(path)))

@@ -22,7 +22,7 @@ from meanstream.streaming.store.state_snapshot import seal_snapshot as sealed
 from meanstream.streaming.store.state_snapshot import unseal_snapshot as unsealed
 
 CONTENTS = "contents"
-"""Name of the state that says what everything else must be; each commit writes it anew."""
+"""Name of the state that says what everything else must be; each commit writes it again."""
 
 NAMES = 1024
 """Names of agents in one mark."""
@@ -180,7 +180,7 @@ class StoreTables:
         try:
             with self._database.transaction():
                 if self._contents is not None and self._stored_contents() != self._seal:
-                    self.forget()  # somebody else has written since
+                    self.forget()  # someone else has written since
                 yield
                 self._save_contents()
         except BaseException:
@@ -202,7 +202,7 @@ class StoreTables:
             self._add(_group(row[0]), _chunk_mark, [row])
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        """Read again what is remembered: a transaction was given up, or someone else has written."""
         self._contents = self._encoded_names = None
 
     def _known(self) -> Contents:
@@ -277,7 +277,7 @@ def _state_mark(name: str, data: bytes) -> int:
 
 
 def _name_marks(first: int, names: list[str]) -> list[int]:
-    """Mark agents from number `first` on, many at once: there are so many of them."""
+    """Mark agents from number `first` on, many at once: there are that many of them."""
     starts = range(0, len(names), NAMES)
     return [content_mark(f"agents {first + i}", msgspec.json.encode(names[i : i + NAMES])) for i in starts]
 

@@ -25,7 +25,7 @@ from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
 
 VOTE_LOG_STDERR = 0.12
-"""Votes are asked for until the logarithm of the scale is known to this..."""
+"""Votes are requested until the logarithm of the scale is known to this..."""
 
 VOTE_SHARES = (0.01, 0.05)
 """...by at least and at most these shares of the users: where windows do not pay, voters are what is lost."""
@@ -56,7 +56,7 @@ ASSUMPTION = (
 
 
 class Adaptive(EstimatorTraits):
-    """A population's mean when users differ by nobody knows how much: the mean over users, an honest interval.
+    """A population's mean when users differ by no one knows how much: the mean over users, an honest interval.
 
     A first group reports its means on [-1, 1], unbiased. A second votes for how far from that center users lie. If they
     lie far apart, all others report on [-1, 1], too. Otherwise the others report in a window of some scales around the

@@ -47,7 +47,7 @@ class CarriedDesign:
     ----------
     shares : tuple of float
         Who report on the bounds, who vote for the spread, who report in the narrow window: the last is left out where
-        nobody does.
+        no one does.
     mse, one_shot_mse : float
         Predicted for this window, and for one report of each user on the bounds, on [-1, 1]; towards the mean of these
         users.
@@ -102,7 +102,7 @@ def carried_design(
 def carried_forecast(
     spread: float, windows: int, channel: Mechanism, users: int, epsilon: float, *, assumes: bool
 ) -> float:
-    """Predict the squared error on [-1, 1] after so many windows, where users' means have this spread around 0."""
+    """Predict the squared error on [-1, 1] after that many windows, where users' means have this spread around 0."""
     unit = REACH * spread / math.erf(REACH / math.sqrt(2.0))
     told = _Predicted(users, epsilon, _own_noise(channel, spread**2), spread**2, unit)
     first = _Predicted(users, epsilon, _own_noise(channel, USUAL_SQUARE), USUAL_SQUARE, 1.0).voters(MOST_VOTERS, 1.0)

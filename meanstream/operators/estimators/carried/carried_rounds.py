@@ -28,7 +28,7 @@ class Carried(EstimatorTraits):
     they are, and once their spread is known the others report in a narrow window around it. What narrow reports miss
     (users beyond the window, however far) is measured by the reports on the bounds, window after window, and added. A
     window whose reports contradict what is carried is answered from those on the bounds alone, and the state begins
-    anew.
+    again.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Carried(EstimatorTraits):
         return not self._assuming
 
     def predicted_mse(self, spread: float, windows: int) -> float:
-        """Predict the mean squared error on [-1, 1] after so many windows, where users' means have this spread."""
+        """Predict the mean squared error on [-1, 1] after that many windows, where users' means have this spread."""
         channel = self._bounds.channel({})
         users, epsilon = self._settings.users, self._settings.epsilon
         return carried_forecast(spread, windows, channel, users, epsilon, assumes=self._assuming)

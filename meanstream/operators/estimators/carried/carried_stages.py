@@ -132,7 +132,7 @@ class VotesForSpread:
         return Tally(len(reports), self._votes.counts(reports)) if len(reports) else Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
-        """Public: the votes so far; or the answer, where nobody reports in a narrow window."""
+        """Public: the votes so far; or the answer, where no one reports in a narrow window."""
         counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
         found = public | {"votes": counts, "voters": tally.n}
         return _carried_wide_answer(self._settings, self._state, found) if self._last else found
@@ -248,7 +248,7 @@ def _carried_wide_answer(
         contradicts = "the center has jumped"
         weight = variance / (variance + more[2])
         n, mean, variance = n + more[0], mean + weight * (more[1] - mean), (1.0 - weight) * variance
-        after = state.anew(mean, variance)
+        after = state.restarted(mean, variance)
     if n < 2:
         after = state
     if after is None:

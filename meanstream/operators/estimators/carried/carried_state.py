@@ -52,13 +52,13 @@ class Habits:
     Attributes
     ----------
     kept : tuple of float, float
-        A narrow window stays while the wanted one is so many times as wide.
+        A narrow window stays while the wanted one is that many times as wide.
     room : float
         Half-width of a window, in standard errors of its center and of `REACH`, at least.
     sure : float
         Standard error of the spread's logarithm from which on windows are narrow.
     most_votes : float
-        Beyond so many votes for the spread they are forgotten by halves.
+        Beyond that many votes for the spread they are forgotten by halves.
     """
 
     kept: tuple[float, float]
@@ -74,7 +74,7 @@ class CarriedState:
     Attributes
     ----------
     windows : int
-        Since it began, or began anew.
+        Since it began, or began again.
     center, center_variance : float
         The last answer, and its squared standard error.
     votes, voters : tuple of int, int
@@ -121,7 +121,7 @@ class CarriedState:
         """Factor of intervals: above 1 where windows have surprised more than their noise does."""
         return math.sqrt(max((USUAL + self.squares) / (USUAL + self.compared), 1.0))
 
-    def anew(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
+    def restarted(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
         """Forget all but where the answer is; a window that users have left was too narrow."""
         reach = min(self.reach * 1.5, 8.0) if left else self.reach
         return CarriedState(
@@ -206,7 +206,7 @@ def carried_comparison(
     """
     mean, variance = wide
     if abs(position) > SATURATED:
-        return Compared(mean, variance, "users have left the window", state.anew(mean, variance, left=True))
+        return Compared(mean, variance, "users have left the window", state.restarted(mean, variance, left=True))
     difference, noise = mean - narrow[0], variance + narrow[1]
     if state.missed_variance is None:
         gain, before, surprise = 1.0, 0.0, 0.0
@@ -220,7 +220,7 @@ def carried_comparison(
         state = replace(state, squares=squares, compared=compared)
     recent = (1.0 - RECENT) * state.recent + RECENT * surprise
     if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:
-        return Compared(mean, variance, "reports on the bounds say otherwise", state.anew(mean, variance))
+        return Compared(mean, variance, "reports on the bounds say otherwise", state.restarted(mean, variance))
     missed = state.missed + gain * (difference - state.missed)
     after = replace(
         state,

@@ -39,7 +39,7 @@ class Plan(EstimatorTraits):
     users : int
         How many users take part (public).
     sizes : SizeDistribution or "unknown"
-        Law of a user's number of samples (public). "unknown": a tenth of the users is asked for it first, and the
+        Law of a user's number of samples (public). "unknown": a tenth of the users is requested it first, and the
         windows are chosen then; for `users * epsilon**2` of at least 10**4.
     mode : {"tuned"}
         The papers have no such plan.
@@ -51,7 +51,7 @@ class Plan(EstimatorTraits):
         never costs: where one report of each user on [-1, 1] is predicted to be as good, everybody sends that.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially: few users lie far from all others. Left
-        out, nothing is assumed of them: without a declared spread everybody reports on [-1, 1], with one the interval
+        out, nothing is assumed of them: without a declared spread everyone reports on [-1, 1], with one the interval
         holds for a group anywhere, as large as the spread allows.
 
     Notes
@@ -62,7 +62,7 @@ class Plan(EstimatorTraits):
     **The interval is honest only if what is declared is true**: windows are as narrow as `between_users` allows, and
     the clip bias of users who differ more does not average out.
 
-    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then everybody left reports
+    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then everyone left reports
     on [-1, 1].
 
     Raises

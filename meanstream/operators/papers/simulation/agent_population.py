@@ -24,7 +24,7 @@ class SimulatedUsers:
         Class of every agent; its own index where there are no classes.
     exact_classes : bool
         Whether agents with one label have exactly the same mean; False with a spread and without classes, and then
-        nobody is in anybody's class.
+        no one is in anyone's class.
     """
 
     mean: Floats

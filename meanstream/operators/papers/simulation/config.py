@@ -39,7 +39,7 @@ class SimulationConfig:
         Run r depends on (seed, r) only: more runs extend the same list of runs.
     means, spread, class_sizes
         `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`; normal spread of the means within a class;
-        sizes of the classes (default: every agent is placed uniformly at random, anew in every run).
+        sizes of the classes (default: every agent is placed uniformly at random, again in every run).
     data, stddev, half_width
         `uniform | beta:CONCENTRATION | bernoulli | rademacher | normal`; standard deviation of uniform and normal data;
         half the length of every agent's interval, which calibrates the noise (default: the data's own).
@@ -222,7 +222,7 @@ class SimulationConfig:
         require(self.test != "oracle" or exact, "test", rule, self.test)
 
     def _check_broadcast(self) -> None:
-        """Every release is read by all, so that everybody is tested anew: lazy and eager coincide."""
+        """Every release is read by all, so that everyone is tested again: lazy and eager coincide."""
         rule = "be broadcast, broadcast:preferred:FIRST or broadcast:geometric:FIRST,FACTOR"
         times = parse_release_times(self.release_times)
         require(isinstance(times, Counts), "schedule", rule, self.schedule)

@@ -73,7 +73,7 @@ class DataModel:
             return mean * (1 - mean)
         if family == "rademacher":
             return 1 - mean**2
-        stddev = self._given_stddev()
+        stddev = self._declared_stddev()
         if family == "uniform":
             return np.full_like(mean, stddev**2)
         return np.full_like(mean, stddev**2 * _clipped_normal_variance(self.half_width / stddev))
@@ -90,15 +90,15 @@ class DataModel:
         if family == "rademacher":
             return np.where(generator.random(shape) < (1 + mean) / 2, 1.0, -1.0)
         if family == "uniform":
-            half_width = self._given_stddev() * math.sqrt(3)
+            half_width = self._declared_stddev() * math.sqrt(3)
             values = generator.random(shape)
             values *= 2 * half_width
             values += mean - half_width
             return values
-        deviation = self._given_stddev() * generator.standard_normal(shape)
+        deviation = self._declared_stddev() * generator.standard_normal(shape)
         return mean + np.clip(deviation, -self.half_width, self.half_width)
 
-    def _given_stddev(self) -> float:
+    def _declared_stddev(self) -> float:
         if self.stddev is None:
             raise ValueError(f"stddev must be given with data {self.data}, got None")
         return self.stddev

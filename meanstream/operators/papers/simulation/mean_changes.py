@@ -58,7 +58,7 @@ class ChangeOfMeans:
     ----------
     kind : {"step", "walk", "new-class", "all"}
         A share of the agents moves by `size`; every mean takes a normal step of standard deviation `size` again and
-        again; a share of the agents moves to the mean `size`; everybody moves by `size`.
+        again; a share of the agents moves to the mean `size`; everyone moves by `size`.
     size : float
     share : float
         Of the agents that change, spread evenly over them.

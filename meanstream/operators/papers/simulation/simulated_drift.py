@@ -121,7 +121,7 @@ class DriftPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftResult:
-    """What was measured of agents that changed and of those that did not, who may be nobody."""
+    """What was measured of agents that changed and of those that did not, who may be no one."""
 
     ages: tuple[int, ...]
     changed: DriftPart

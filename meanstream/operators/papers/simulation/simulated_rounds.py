@@ -45,7 +45,7 @@ class RoundsConfig:
     order : {"shuffled", "sorted"}
         Whether users come sorted by size; results have the same law.
     least_size : int
-        Only users with at least so many samples are asked (1: all). This is for schemes that drop users with fewer:
+        Only users with at least that many samples are queried (1: all). This is for schemes that drop users with fewer:
         whether a user has as many is then public.
     mode : {"tuned", "paper"}
     options : dict
@@ -82,7 +82,7 @@ class RoundsConfig:
 
     @cached_property
     def population(self) -> RoundPopulation:
-        """Everybody who is asked."""
+        """Everyone who is queried."""
         between = None if self.between_users_law is None else BetweenLaw.parse(self.between_users_law)
         sizes = SizeDistribution.parse(self.sizes)
         everybody = RoundPopulation(self.users, sizes, parse_round_law(self.data), between, self.order)

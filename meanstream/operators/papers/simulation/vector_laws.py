@@ -25,14 +25,14 @@ Features = Callable[[Floats], Floats]
 
 _CHUNK = 2_000_000
 _MANY = 100
-"""From so many samples on, their sum is drawn from its normal limit where it has no simple law."""
+"""From that many samples on, their sum is drawn from its normal limit where it has no simple law."""
 
 
 class VectorLaw(Protocol):
     """Law of the samples of all users of one run."""
 
     def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
-        """Users with so many samples each, and the truth: means of the features (of the components, for a mixture)."""
+        """Users with that many samples each, and the truth: means of features (of a mixture: of components)."""
         ...
 
 
@@ -76,7 +76,7 @@ class RademacherVectors:
     def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
         """Exact."""
         many = count[:, np.newaxis]
-        # All samples have the same norm: whoever cuts them to a ball shrinks them all alike.
+        # All samples have the same norm: anyone who cuts them to a ball shrinks them all alike.
         scale = _radial_scale(features, np.array([1.0] * len(self.theta) + [0.0] * self.zeros))
         mean = 2.0 * rng.binomial(many, (np.array(self.theta) + 1.0) / 2.0, (len(count), len(self.theta))) / many - 1.0
         mean = scale * np.pad(mean, [(0, 0), (0, self.zeros)])

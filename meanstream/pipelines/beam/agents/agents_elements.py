@@ -53,7 +53,7 @@ class AgentSamples:
     position : int array (n,)
         Where the sample stood in its source: the order among equal times.
     person : uint64 array (n,)
-        Hash of whose sample it is within its agent. Empty where persons are not told apart.
+        Hash of whose sample it is within its agent. Empty where persons are not distinguished.
     """
 
     names: pa.Array
@@ -79,7 +79,7 @@ class AgentSamples:
 
 @dataclass(frozen=True, slots=True)
 class Tick(ForShard):
-    """Public: a shard is to answer up to the end of a window, in which somebody of it has sent something.
+    """Public: a shard is to answer up to the end of a window, in which someone of it has sent something.
 
     Attributes
     ----------
@@ -130,9 +130,9 @@ class AgentReleases:
     time : float array (n,)
         Event time at which each became due, seconds since the epoch.
     alike : bool
-        Whether they were made as the settings of whoever reads them say: only such tell of the variance of a sample.
+        Whether they were made as the settings of anyone who reads them say: only such tell of the variance of a sample.
     words : uint64 array (m, 2)
-        Hash of each name, where whoever made them knows it; else of no rows.
+        Hash of each name, where anyone who made them knows it; else of no rows.
     """
 
     names: pa.Array

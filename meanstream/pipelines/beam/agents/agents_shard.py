@@ -145,7 +145,7 @@ class AgentShard:
         return packed("shard change", head, {**packed_narrow(columns), "words": self.words[self._saved :]}, names)
 
     def _take_in(self, change: bytes) -> None:
-        """Put rows in the place of what was known of their agents."""
+        """Put rows in place of what was known of their agents."""
         head, columns = unpacked(change, "shard change")
         self.reached = head["reached"]
         self._add(names_of_packed(columns).to_pylist(), columns["words"])

@@ -74,7 +74,7 @@ class ReleaseLedger:
         return batch, refused, row
 
     def _stored(self, batch: ReleaseBatch, words: Words, again: Bools) -> tuple[ReleaseBatch, Bools]:
-        """Put stored releases in the place of those that were charged before; refuse those of another input."""
+        """Put stored releases in place of those that were charged before; refuse those of another input."""
         stored: dict[tuple[int, int, int], tuple[dict[str, np.ndarray], int]] = {}
         for encoded in self._rows():
             _, columns = unpacked(encoded, "charged")

@@ -18,9 +18,9 @@ from meanstream.streaming.agents.declared_covariates import covariates_of_column
 
 
 class HashedCovariates:
-    """Adds the codes of attributes to the summary of everybody's releases: state holds releases, and no codes.
+    """Adds the codes of attributes to the summary of everyone's releases: state holds releases, and no codes.
 
-    So a pipeline that goes on with other attributes begins nothing anew.
+    So a pipeline that goes on with other attributes begins nothing again.
     """
 
     def __init__(self, covariates: AgentCovariates | None) -> None:

@@ -1,4 +1,4 @@
-"""Everybody's newest release in a shard of agents."""
+"""Everyone's newest release in a shard of agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN = "own "
 
 
 class LatestOfShard:
-    """Public: everybody's newest releases in a shard, and the pooled variance of one sample.
+    """Public: everyone's newest releases in a shard, and the pooled variance of one sample.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class LatestOfShard:
         return part
 
     def _put(self, part: LatestOfShard) -> None:
-        """Put a part in the place of what is known of its agents."""
+        """Put a part in place of what is known of its agents."""
         place = np.searchsorted(self._agent, part._agent)
         fresh = np.flatnonzero(np.append(self._agent, -1)[place] != part._agent)
         self._agent = np.insert(self._agent, place[fresh], part._agent[fresh])
@@ -139,7 +139,7 @@ class LatestOfShard:
     def changed(
         self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]
     ) -> tuple[ReleaseColumns, ReleaseColumns] | None:
-        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where nobody has.
+        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where no one has.
 
         The first time of all agents.
         """
@@ -169,7 +169,7 @@ class LatestOfShard:
         return self._agent
 
     def latest(self) -> ReleaseColumns:
-        """Give everybody's newest release; an agent's number is its hash."""
+        """Give everyone's newest release; an agent's number is its hash."""
         return ReleaseColumns(agent=self._agent, **self._columns)
 
     def combined(self) -> ReleaseColumns:

@@ -27,7 +27,7 @@ class PairTurn:
     Attributes
     ----------
     released : ReleaseBatch
-        Releases that ask to be charged; `agent` is who was asked.
+        Releases that ask to be charged; `agent` is who was queried.
     reader : int array (n,)
         Who asked.
     unused : dict of str to int
@@ -82,7 +82,7 @@ class FederationShard:
         return packed("federation", head, {**columns, **queue, "alone": self.alone.astype(np.uint8)})
 
     def turn(self, samples: Sequence[AgentSamples], number: int, windows: AgentWindows) -> PairTurn:
-        """Take in the samples of a window, in the order of event time; step as often as everybody has a sample."""
+        """Take in the samples of a window, in the order of event time; step as often as everyone has a sample."""
         unused = self._enqueue(samples, windows)
         self.reached = max(self.reached, number)  # a window that was taken stays closed
         agent, n = self._queue["agent"], len(self.settings.agents)

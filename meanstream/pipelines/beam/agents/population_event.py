@@ -1,4 +1,4 @@
-"""What everybody's releases become, from shards to the population of all: public, made of releases alone."""
+"""What everyone's releases become, from shards to the population of all: public, made of releases alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_ROWS: Ints = np.zeros(0, np.int64)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PartialReleases:
-    """Public: what a fit reads of everybody's newest release: of all shards, or what has changed in one.
+    """Public: what a fit reads of everyone's newest release: of all shards, or what has changed in one.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class PartialReleases:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedReleases:
-    """Public: the population that was fitted to everybody's newest release.
+    """Public: the population that was fitted to everyone's newest release.
 
     Attributes
     ----------

@@ -31,8 +31,8 @@ from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.agents.agents_releases import release_budget_lines, release_refusal_lines, release_rows
 from meanstream.streaming.agents.drift_figures import DriftsOfReleases
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal
@@ -64,7 +64,7 @@ class ReleaseShard(Step):
         self,
         settings: AgentsSettings,
         windows: AgentWindows,
-        secret: SecretPlace,
+        secret: SecretLocation,
         owner: StateOwner,
         *,
         final_release: bool,
@@ -174,7 +174,7 @@ class ReleaseShard(Step):
             rows = release_rows([batch], names, settings)
             lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings).lines
             for line in lines:
-                yield TaggedOutput(REFUSALS, at_window_time(time, Refusal.model_validate_json(line)))
+                yield TaggedOutput(REFUSALS, with_window_time(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
         self._counters["releases"].inc(len(goes))
@@ -189,15 +189,15 @@ class ReleaseShard(Step):
             time=batch.time[goes],
             words=shard.words[who],
         )
-        yield at_window_time(time, public)
+        yield with_window_time(time, public)
         self._counters["exhausted"].inc(len(batch.exhausted))
         for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
-            yield TaggedOutput(NOTICES, at_window_time(time, BudgetEvent.model_validate_json(line)))
+            yield TaggedOutput(NOTICES, with_window_time(time, BudgetEvent.model_validate_json(line)))
         drifts = DriftsOfReleases.of([batch], np.flatnonzero(refused).tolist())
         self._counters["drifts"].inc(drifts.drifts)
         self._counters["drift_warnings"].inc(drifts.warnings)
         for line in drifts.lines(names).lines:
-            yield TaggedOutput(DRIFTS, at_window_time(time, DriftEvent.model_validate_json(line)))
+            yield TaggedOutput(DRIFTS, with_window_time(time, DriftEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
         who, place = np.unique(turn.own.agent, return_inverse=True)
@@ -211,4 +211,4 @@ class ReleaseShard(Step):
             part=turn.part,
             newest=newest,
         )
-        return TaggedOutput(OWN, at_window_time(self._windows.released(number), batch))
+        return TaggedOutput(OWN, with_window_time(self._windows.released(number), batch))

@@ -9,7 +9,7 @@ from meanstream.pipelines.commands.run.checks import check_agents
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.options.agents_options import AgentsOptions
 
 
@@ -24,7 +24,7 @@ def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
     run_beam_command(agents, options, runner)
 
 
-def _run(settings: AgentsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:
+def _run(settings: AgentsSettings, source: SourceLocation, places: Places, **more: Any) -> dict[str, int]:
     from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
 
     return run_agents_file(settings, source, places, **more)

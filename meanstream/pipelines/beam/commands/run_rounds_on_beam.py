@@ -8,7 +8,7 @@ from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_
 from meanstream.pipelines.commands.run.checks import check_rounds
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
@@ -24,7 +24,7 @@ def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
     run_beam_command(rounds, options, runner)
 
 
-def _run(settings: RoundsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:
+def _run(settings: RoundsSettings, source: SourceLocation, places: Places, **more: Any) -> dict[str, int]:
     from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
 
     return run_rounds_file(settings, source, places["means"], **more)

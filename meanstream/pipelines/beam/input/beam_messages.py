@@ -1,4 +1,4 @@
-"""What any source gives as a message: its value, what stands beside it, and what tells it from another."""
+"""What any source gives as a message: its value, what stands next to it, and what tells it from another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message(NamedTuple):
     ----------
     value : bytes or None
         What a sample is read from.
-    beside : mapping
+    next to : mapping
         Other parts by their names: `@key`, `@topic`, `@headers`, and `@timestamp` in milliseconds.
     name : str
         The same each time it is delivered, and no other's; empty if nothing tells.

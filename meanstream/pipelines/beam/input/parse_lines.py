@@ -15,8 +15,8 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
 from meanstream.pipelines.beam.element_types.events import EventCoder
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_places
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_positions
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import PartitionRecords, block_of_values
@@ -59,7 +59,7 @@ class MessageParser:
     ----------
     mapping : ColumnMapping
         Which field means what.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where the secret is from which hashes of ids and persons are keyed; used only if there is such a column.
     max_future : float
         Seconds that a sample may lie ahead of the clock.
@@ -74,16 +74,18 @@ class MessageParser:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         max_future: float,
         privacy_unit: PrivacyUnit,
         location: KafkaLocation | None = None,
         columns: tuple[str, ...] | None = None,
     ) -> None:
-        key = b"" if not mapping.optional else key_derived_from_secret((secret or SecretPlace()).load(), "sample ids")
+        key = (
+            b"" if not mapping.optional else key_derived_from_secret((secret or SecretLocation()).load(), "sample ids")
+        )
         self._parser = value_parser(mapping, location, columns, id_key=key)
         self.wanted = self._parser.wanted
-        """What messages must bring beside their values."""
+        """What messages must bring next to their values."""
         self._max_future = max_future
         self._private = privacy_unit == "user"
 
@@ -133,7 +135,7 @@ def dead_letters_of_parse(
     """Redacted: why and where, never what it said; public for agents."""
     kind = dead_letter_kind_of_parse(privacy_unit)
     position = np.array(rejects.position, np.int64)
-    places = zip(column_partitions(position).tolist(), column_places(position).tolist(), strict=True)
+    places = zip(column_partitions(position).tolist(), column_positions(position).tolist(), strict=True)
     for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
         yield kind(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
 

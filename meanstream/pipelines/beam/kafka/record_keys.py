@@ -2,7 +2,7 @@
 
 A runner may read records again: after a restore, in a replay, or with a second reader next to a restored one. A mark of
 the highest offset that was counted cannot refuse them. Beam promises no order between steps, so records below the mark
-may not have been counted yet, and would be lost. Whoever counts holds all samples of a window until it ends: there a
+may not have been counted yet, and would be lost. Anyone who counts holds all samples of a window until it ends: there a
 record that comes twice is seen. After that the window is closed, and a record that comes again is late.
 """
 

@@ -16,7 +16,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.keyed_state.state_weight import weigh_state_by_length
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.store.store_identity import (
     OtherIdentityError,
     identity_repeated_salt,
@@ -42,12 +42,12 @@ class StateOwner:
     ----------
     settings : mapping
         What the state cannot change, by the names of the options: the deployment's name, privacy parameters, shards...
-    secret : SecretPlace or None
+    secret : SecretLocation or None
         Where workers find the secret; None for state that is made of public data.
     """
 
     settings: Mapping[str, Any]
-    secret: SecretPlace | None = None
+    secret: SecretLocation | None = None
 
     def mark(self) -> StateMark:
         """Make the mark, on a worker."""

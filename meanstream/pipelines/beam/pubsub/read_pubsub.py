@@ -17,7 +17,7 @@ from meanstream.pipelines.beam.element_types.events import VERSION, DamagedBytes
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, value_parser
 from meanstream.pipelines.beam.input.parse_messages import BATCH, ParseMessages
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 READERS = ("DataflowRunner", "BundleBasedDirectRunner")
@@ -67,7 +67,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         lateness that they shall allow.
     id_label : str, optional
         On Dataflow: attribute by which the runner itself drops repeated messages.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Messages of a batch, at most.
@@ -75,7 +75,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         Seconds that a sample may lie ahead of the clock.
     privacy_unit : str
         "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as
-        they tell how many samples somebody sends and when. "sample", for agents alone, where that is public.
+        they tell how many samples someone sends and when. "sample", for agents alone, where that is public.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         *,
         timestamp_attribute: str | None = None,
         id_label: str | None = None,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         privacy_unit: PrivacyUnit = "user",

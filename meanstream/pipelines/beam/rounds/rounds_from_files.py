@@ -13,14 +13,14 @@ import apache_beam as beam
 from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, RememberedWords
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import RunStages
 from meanstream.pipelines.beam.rounds.summaries_on_beam import summarize_by_shard
 from meanstream.pipelines.beam.worker.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.rounds.open_windows import OpenWindows
@@ -28,16 +28,16 @@ from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.rounds.summarize_users import summarize_entries
-from meanstream.streaming.rounds.user_places import places_key
+from meanstream.streaming.rounds.user_places import slot_key
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 
 
 def run_rounds_file(
     settings: RoundsSettings,
-    source: SourcePlace,
+    source: SourceLocation,
     sink: Path | str,
     *,
-    secret: SecretPlace,
+    secret: SecretLocation,
     engine_options: EngineOptions,
     runner: str = "FnApiRunner",
     arguments: Sequence[str] = (),
@@ -55,7 +55,13 @@ class AnswerRoundsSource(beam.PTransform):  # type: ignore[misc]
     """A file or a topic to one `WindowEstimate` per window; parameters as above."""
 
     def __init__(
-        self, settings: RoundsSettings, source: SourcePlace, options: EngineOptions, secret: SecretPlace, *, shards: int
+        self,
+        settings: RoundsSettings,
+        source: SourceLocation,
+        options: EngineOptions,
+        secret: SecretLocation,
+        *,
+        shards: int,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -95,17 +101,17 @@ class ReadSums(Step):
     pipeline of one's own that reads partitions in parallel has `beam_kafka_source.ReadKafka`.
     """
 
-    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
+    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretLocation, shards: int) -> None:
         self._settings = settings
         self._options = options
         self._secret = secret
         self._shards = shards
 
-    def process(self, element: SourcePlace) -> Iterator[Any]:
+    def process(self, element: SourceLocation) -> Iterator[Any]:
         """Read it whole."""
         stats, secret = RoundsStats(), self._secret.load()
         source = element.open(key_derived_from_secret(secret, "sample ids"))
-        intake = RoundsIntake(self._settings, self._options, source, stats, places_key(secret))
+        intake = RoundsIntake(self._settings, self._options, source, stats, slot_key(secret))
         hashes, waiting, ended = RememberedWords(), OpenWindows(self._settings.windows, intake.places), False
         with closing(source):
             while not ended:

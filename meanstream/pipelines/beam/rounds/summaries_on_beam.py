@@ -40,7 +40,7 @@ from meanstream.streaming.rounds.summarize_users import (
     summarize_numbered_windows,
     summarize_windows,
 )
-from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 from meanstream.streaming.rounds.window_widths import Window, merge_session_windows, windows_in_micros
 
 
@@ -131,7 +131,7 @@ class JoinBatches(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
-        self._places = places_key(self._owner.load())
+        self._places = slot_key(self._owner.load())
         self._late, self._again = (metric_counter("rejected_", why, private=True) for why in ("late", "duplicate"))
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
 
@@ -155,7 +155,7 @@ class JoinBatches(Step):
         """Leave out users beyond the greatest number."""
         if self._most is None or len(batch) <= self._most:
             return batch
-        kept = batch.take(admission_names(places_name_hashes(batch.names.to_pylist(), self._places), self._most))
+        kept = batch.take(admission_names(slot_name_hashes(batch.names.to_pylist(), self._places), self._most))
         self._beyond.inc(batch.n_samples - kept.n_samples)
         return kept
 

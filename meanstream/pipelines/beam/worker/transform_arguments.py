@@ -94,7 +94,7 @@ def as_window(value: Any) -> str:
     return str(value)
 
 
-def settings_given(settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]) -> dict[str, Any]:
+def settings_from_parameters(settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]) -> dict[str, Any]:
     """Give the parameters that were given; settings are given whole, or by name."""
     given = {name: value for name, value in parameters.items() if value is not None}
     require(settings is None or not given, "settings", "be given once", ", ".join(given))
@@ -106,7 +106,7 @@ def settings_given(settings: Any, parameters: Mapping[str, Any], needed: tuple[s
     return given
 
 
-def require_told_quantiles(settings: Any, options: Any) -> Any:
+def require_histogram_of_quantiles(settings: Any, options: Any) -> Any:
     """Give the options back, if what they ask for can be told."""
     told = settings.histogram_share > 0 or not options.quantiles
     require(told, "quantiles", "be left out with histogram_share 0", options.quantiles)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Week:
-    """One window: what the round answered, and what nobody but the demo knows."""
+    """One window: what the round answered, and what no one but the demo knows."""
 
     start: str
     users: int
@@ -75,13 +75,13 @@ def replay_rounds(
             with refusing_to_open():
                 opened.enter_context(showing_page(page, telemetry, settings))
         estimates = _run(flights, out, options, seed, None if telemetry is None else telemetry.observe)
-        _tell(flights, estimates, means, out, options, as_json=as_json)
+        _show_answers(flights, estimates, means, out, options, as_json=as_json)
         if telemetry is not None:
             telemetry.finish()
             stay_on_page()
 
 
-def _tell(
+def _show_answers(
     flights: pa.Table,
     estimates: list[dict[str, Any]],
     means: Floats,
@@ -90,7 +90,7 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
-    """Print the answers beside the truth, and draw them."""
+    """Print the answers next to the truth, and draw them."""
     weeks = [
         Week(
             start=e["start"][:10],

@@ -1,4 +1,4 @@
-"""`meanstream audit store` and `audit topic`: what anybody can check who reads releases."""
+"""`meanstream audit store` and `audit topic`: what anyone can check who reads releases."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
             raise BadOption("address must be given")
         releases = open_received_releases(options.address, PossibleReleases(settings))
     releases.received.remember_all()
-    law, spent = NoiseLaw(settings), _nobody()
+    law, spent = NoiseLaw(settings), _no_agents()
     with opening_stack() as (opened, stop):
         opened.callback(releases.close)
         while not releases.caught_up and not stop():
@@ -67,7 +67,7 @@ def audit_store_rows(
         report = audit_ledger(store, noted)
         law, possible = NoiseLaw(settings), PossibleReleases(settings)
         wrong: Counter[str] = Counter()
-        spent = _nobody()
+        spent = _no_agents()
         with closing(Store.read(store)) as opened:
             for block in releases_of_ledger(opened.ledger):
                 law.take(block)
@@ -90,7 +90,7 @@ def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditR
     yield from law.rows_of_counts(name)
 
 
-def _nobody() -> Ints:
+def _no_agents() -> Ints:
     import numpy as np
 
     return np.zeros(0, np.int64)

@@ -33,7 +33,7 @@ MOST_BEFORE = 16
 def audit_rounds_rows(
     names: Sequence[str], *, epsilon: float, users: int, seed: int | None = None
 ) -> tuple[Iterator[AuditRow], list[str]]:
-    """Design the rounds that are asked for; give what their reports prove."""
+    """Design the rounds that are requested; give what their reports prove."""
     with refusing_options():
         require_auditable(epsilon)
         require(seed is None or seed >= 0, "seed", "be at least 0", seed)
@@ -80,7 +80,7 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
     for name, first in designed.items():
         this = _after_others(first, secret, words) if first.settings.carries else first
         stage_of, public = this.stage_of(words), Public()
-        own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # so many samples of a user are protected
+        own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # that many samples of a user are protected
         held = Summaries(user=words, count=count, total=coins * own * span, first=coins * span, span=span)
         for stage in this.stages:
             asked = stage_of == stage
@@ -94,7 +94,7 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
 
 
 def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:
-    """Give a window into which others are carried: as many as it takes until users are asked in another way for good.
+    """Give a window into which others are carried: as many as it takes until users are queried in another way for good.
 
     The others' users are all alike, in the middle of the bounds; what is carried is a function of public results.
     """

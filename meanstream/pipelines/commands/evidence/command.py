@@ -1,4 +1,4 @@
-"""`meanstream audit`: mechanisms, a whole engine, rounds; stores and topics by what everybody may read."""
+"""`meanstream audit`: mechanisms, a whole engine, rounds; stores and topics by what everyone may read."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ USERS = 10_000
 
 
 def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
-    """Print the facts, as a record of the registry of deployments if that is asked for."""
+    """Print the facts, as a record of the registry of deployments if that is requested."""
     with refusing_options():
         settings = options.settings()
         facts = explain_rounds_facts(settings)

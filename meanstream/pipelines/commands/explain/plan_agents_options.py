@@ -138,7 +138,7 @@ class PlanAgentsOptions:
             return settings
         horizon: dict[str, Any] = {} if self.horizon is None else {"horizon": self.horizon}
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
-        asked, exceeds = self._asked()
+        asked, exceeds = self._questions()
         share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
         return AgentsSettings(
             lower=given["lower"],
@@ -153,7 +153,7 @@ class PlanAgentsOptions:
             **usual_histogram(asked, exceeds, share),
         )
 
-    def _asked(self) -> tuple[tuple[float, ...], list[float]]:
+    def _questions(self) -> tuple[tuple[float, ...], list[float]]:
         """Give the quantiles and the thresholds."""
         from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 
@@ -161,15 +161,15 @@ class PlanAgentsOptions:
         return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
 
     def shares(self, settings: AgentsSettings) -> list[SharesRow]:
-        """Predict what is asked of distributions; empty where nothing is."""
-        from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+        """Predict what is requested of distributions; empty where nothing is."""
+        from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
         from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
 
         if not settings.histogram_share:
             if self.mean is not None:
                 raise BadOption(f"mean must be left out without quantiles or exceeds, got {self.mean!r}")
             return []
-        asked = AskedShares(shares_release_settings(settings, self.horizon), self._asked()[0], self.level)
+        asked = ShareQueries(shares_release_settings(settings, self.horizon), self._questions()[0], self.level)
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:

@@ -1,4 +1,4 @@
-"""A report of what `meanstream audit ... --json` found: claimed against proved, beside what could have been proved."""
+"""A report of what `meanstream audit ... --json` found: claimed against proved, next to what could have been proved."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _LOOK: dict[Any, Any] = {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }
 SEVERAL_TICKS = 4
-"""A scale is logarithmic where the largest number is so many times the least: then some of its ticks have numbers."""
+"""A scale is logarithmic where the largest number is that many times the least: then some of its ticks have numbers."""
 
 
 def convergence_chart(found: Mapping[str, Any]) -> str:
@@ -134,7 +134,7 @@ def budget_chart(found: Mapping[str, Any], who: str) -> str:
 
 
 def simulation_chart(result: Mapping[str, Any]) -> str:
-    """Mean squared error against samples per agent, beside what is possible."""
+    """Mean squared error against samples per agent, next to what is possible."""
     steps = result["checkpoints"]
     reach = [1.96 * s for s in result["stderr"]] if result.get("stderr") is not None else None
     styles = {"local": (GRAY, "-"), "ideal": (GRAY, "-."), "oracle": (ORANGE, ":")}
@@ -178,7 +178,7 @@ def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: st
 
 
 def errors_chart(result: Mapping[str, Any]) -> str:
-    """Draw the simulated mean squared error of rounds beside what the estimator predicts."""
+    """Draw the simulated mean squared error of rounds next to what the estimator predicts."""
     names = [name for name in ("mse", "mse_cut", "predicted_mse") if result.get(name) is not None]
     reach = [1.96 * (result.get("stderr") or 0.0) if name == "mse" else 0.0 for name in names]
     labels = {"mse": "simulated", "mse_cut": "cut to [-1, 1]", "predicted_mse": "predicted"}

@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
 
 _NOT_OF_OURS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a file of somebody else's runs into: a field that is missing, of another type, or too large."""
+"""What reading a file of someone else's runs into: a field that is missing, of another type, or too large."""
 
 
 def report_of_result(path: Path) -> ReportPage:

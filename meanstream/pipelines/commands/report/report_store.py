@@ -197,7 +197,7 @@ def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
 def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
     """Public: quantiles of half-widths at some points of the ledger, and the population at its end.
 
-    The population is learned at each of these points anew, from everybody's newest release until then.
+    The population is learned at each of these points again, from everyone's newest release until then.
     """
     import numpy as np
     from scipy.stats import norm

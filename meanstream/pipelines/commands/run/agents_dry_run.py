@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
+from meanstream.operators.collaboration.shares.asked_shares import query_labels
 from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.agent_side import AgentSideOptions
@@ -34,9 +34,9 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     )
     facts["memory"] = settings.memory
     if settings.histogram_share:
-        asked = asked_in_words(options.asked_quantiles, settings.exceeds)
-        facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
-    dry_run_facts(facts, dry_run_told, as_json=options.json)
+        asked = query_labels(options.asked_quantiles, settings.exceeds)
+        facts["shares"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)
 
 
 def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json: bool) -> None:
@@ -59,7 +59,7 @@ def dry_run_name(fact: dict[str, Any]) -> str:
 
 def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
-    place = {"place": str(options.store), "name": settings.name}
+    place = {"path": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "agents": 0}
@@ -67,7 +67,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
         return {**place, **asdict(agents_budgets(options.store).summary)}
 
 
-def dry_run_told(fact: Any) -> str:
+def dry_run_fact_text(fact: Any) -> str:
     """Say a fact in words."""
     if not isinstance(fact, dict):
         return str(fact)
@@ -81,8 +81,8 @@ def dry_run_told(fact: Any) -> str:
         end = ", which have no end" if fact["horizon"] is None else ""
         return f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over {many} of its agent{end}"
     if not fact["agents"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact)}"
-    goes_on = f"{fact['place']}, {dry_run_name(fact)}, which continues with {fact['agents']:,} agents"
+        return f"{fact['path']}, which will begin; {dry_run_name(fact)}"
+    goes_on = f"{fact['path']}, {dry_run_name(fact)}, which continues with {fact['agents']:,} agents"
     if fact["horizon"] is None:
         return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"
     return (

@@ -20,12 +20,12 @@ from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
 from meanstream.pipelines.page.page_answers import check_answers
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.metrics.background import parse_server_address
-from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
+from meanstream.streaming.open_sink import STDOUT, canonical_sink_location, check_sink_location
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.own_paths import (
     own_files_named,
     own_files_of_store,
-    require_own_path_beside_no_store,
+    require_no_store_file,
     require_own_paths_apart,
 )
 from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_agents_options(options)
-    check_places(options)
+    check_locations(options)
     return settings
 
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
-    """Refuse what can be refused without asking anybody."""
+    """Refuse what can be refused without asking anyone."""
     with refusing_options():
         settings = options.settings()
         engine_options = options.engine_options()
         check_collaboration(engine_options, settings)
         _check_that_something_comes_out(options)
-        check_store_place(options.store)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -72,8 +72,8 @@ def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> Non
     make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design)
 
 
-def check_places(options: StreamOptions) -> None:
-    """Refuse sinks and a source that cannot be opened; brokers are asked."""
+def check_locations(options: StreamOptions) -> None:
+    """Refuse sinks and a source that cannot be opened; brokers are queried."""
     others: dict[str, str] = {}
     with refusing_options():
         if getattr(options, "reports_only", None) is not None:
@@ -88,25 +88,25 @@ def _check_stages(stages: str) -> dict[str, str]:
         from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
         look_for_side_topic(stages, "stages")
-    return {sink_place_of(stages): "stages"}
+    return {canonical_sink_location(stages): "stages"}
 
 
 def check_rounds(options: RoundsOptions) -> RoundsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_rounds_options(options)
-    check_places(options)
+    check_locations(options)
     return settings
 
 
 def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
-    """Refuse what can be refused without asking anybody."""
+    """Refuse what can be refused without asking anyone."""
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
         options.engine_options()
         option_location(options.source)
-        _check_places(options)
-        check_store_place(options.store)
+        _check_output_capacity(options)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -144,7 +144,7 @@ def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     require(False, "releases", "be given with a source that has no end: else nothing ever comes out", None)
 
 
-def _check_places(options: RoundsOptions) -> None:
+def _check_output_capacity(options: RoundsOptions) -> None:
     """Refuse places that cannot hold what would come."""
     option = "reports" if options.reports_only is None else "reports_only"
     reports = options.sinks.get("reports", "")
@@ -160,7 +160,7 @@ def _check_places(options: RoundsOptions) -> None:
             require(stages.endswith(".jsonl"), "stages", "be a .jsonl file or a topic with --reports-only", stages)
 
 
-def check_store_place(store: Path) -> None:
+def check_store_path(store: Path) -> None:
     """Refuse a store that could not be made."""
     require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
 
@@ -170,10 +170,10 @@ def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None =
     taken = dict(others or {})
     for role, location in places.items():
         option = OPTION_OF.get(role, role)
-        place = sink_place_of(location)
+        place = canonical_sink_location(location)
         require(place not in taken, option, f"be another place than {taken.get(place)}", location)
         taken[place] = option
-        check_sink_place(option, location)
+        check_sink_location(option, location)
     require(not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
 
 
@@ -193,7 +193,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     require_own_paths_apart(written, own | beside | read)
     for option, path in {**written, "store": store}.items():
         if path is not None:
-            require_own_path_beside_no_store(option, path)
+            require_no_store_file(option, path)
 
 
 @contextmanager

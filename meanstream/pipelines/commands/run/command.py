@@ -29,7 +29,7 @@ class _Logged(Protocol):
     def log_format(self) -> str: ...
 
 
-def tell_unknown_variables(context: Any, options: _Logged) -> None:
+def warn_of_unknown_variables(context: Any, options: _Logged) -> None:
     """Warn of each `MEANSTREAM_*` variable that is no option of the command, naming the one that may be meant."""
     from meanstream.pipelines.options.shown import unknown_variables
 
@@ -50,7 +50,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options("agents_options:AgentsOptions", beforehand=tell_unknown_variables)
+@takes_options("agents_options:AgentsOptions", beforehand=warn_of_unknown_variables)
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
@@ -73,7 +73,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 
 
 @app.command("agent-side")
-@takes_options("agent_side:AgentSideOptions", beforehand=tell_unknown_variables)
+@takes_options("agent_side:AgentSideOptions", beforehand=warn_of_unknown_variables)
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -93,7 +93,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options("collaborate_options:CollaborateOptions", beforehand=tell_unknown_variables)
+@takes_options("collaborate_options:CollaborateOptions", beforehand=warn_of_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -109,7 +109,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 
 @app.command("rounds")
-@takes_options("rounds_options:RoundsOptions", beforehand=tell_unknown_variables)
+@takes_options("rounds_options:RoundsOptions", beforehand=warn_of_unknown_variables)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.
 

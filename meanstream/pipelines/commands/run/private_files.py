@@ -1,4 +1,4 @@
-"""`--private-figures`: what only the operator of a run may know, in a file of its own that nobody else can read."""
+"""`--private-figures`: what only the operator of a run may know, in a file of its own that no one else can read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_private_figures(path: Path | None) -> None:
 
 
 def write_private_figures(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write a new file for the operator alone; nothing, where none was asked for."""
+    """Write a new file for the operator alone; nothing, where none was requested."""
     if path is None:
         return
     data = json.dumps({"trust": "private", **figures}, indent=2).encode() + b"\n"

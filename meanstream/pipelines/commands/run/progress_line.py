@@ -112,7 +112,7 @@ def log_progress_summary(stats: EngineStats) -> None:
 
 
 def _public_figures(stats: EngineStats) -> dict[str, Any]:
-    """Give what anybody may know of a run.
+    """Give what anyone may know of a run.
 
     **Privacy.** The number of clipped values and the half-width of the personal estimates depend on raw values: they
     are private, and stand in the file of `--private-figures` only.

@@ -1,4 +1,4 @@
-"""`meanstream run collaborate`: everybody's releases to the estimates of one organization's agents."""
+"""`meanstream run collaborate`: everyone's releases to the estimates of one organization's agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require
-from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_told
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_fact_text, dry_run_facts
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_collaboration,
@@ -34,7 +34,7 @@ from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
 from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
-from meanstream.streaming.open_sink import sink_place_of
+from meanstream.streaming.open_sink import canonical_sink_location
 from meanstream.streaming.sources.releases_file import ReleasesFile
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Collaboration:
     every: float
 
     def open_releases(self) -> ReleasesTopic | ReleasesFile:
-        """Open the topic or file of everybody's releases; see `open_received_releases`."""
+        """Open the topic or file of everyone's releases; see `open_received_releases`."""
         return open_received_releases(self.releases, self.possible)
 
 
@@ -93,7 +93,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
         engine_options = options.engine_options()
         _require_no_topics(options.sinks)
         check_apart(options, options.store)
-        check_sinks(options.sinks, others={sink_place_of(options.releases): "releases"}, json=options.json)
+        check_sinks(options.sinks, others={canonical_sink_location(options.releases): "releases"}, json=options.json)
         check_metrics_addresses(options)
         check_page_options(options.page, remote=options.page_remote)
     with refusing_to_open():
@@ -139,7 +139,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
                 health=watch.health,
                 on_turn=watch.on_turn,
             )
-        watch.tell_page_of(made.settings, source=made.releases.partition("?")[0])
+        watch.announce_run(made.settings, source=made.releases.partition("?")[0])
         return collaborator.run(stop, until_end=options.until_end)
 
 
@@ -176,7 +176,7 @@ def _telemetry(**options: Any) -> Telemetry:
 
 
 class _CollaborationProgress(Progress):
-    """Progress of answering from everybody's releases."""
+    """Progress of answering from everyone's releases."""
 
     def line(self, stats: EngineStats, rate: float) -> str:
         """One line: records, releases that were taken, estimates; nothing of values."""
@@ -195,7 +195,7 @@ class _LoggedCollaborationProgress(LoggedProgress):
 
 
 def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
-    """Open a topic or a file of everybody's releases, of which only possible ones count."""
+    """Open a topic or a file of everyone's releases, of which only possible ones count."""
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
     from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
@@ -211,4 +211,4 @@ def _dry_run(options: CollaborateOptions, made: Collaboration) -> None:
     facts: dict[str, Any] = {"releases": made.releases, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}
-    dry_run_facts(facts, dry_run_told, as_json=options.json)
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)

@@ -145,7 +145,7 @@ def _plain_or_type(value: Any) -> Any:
 
 
 def log_lines_of_defect(error: BaseException) -> str:
-    r"""Where an error that nobody expected was raised, without the text of any that is not ours.
+    r"""Where an error that no one expected was raised, without the text of any that is not ours.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
-from meanstream.pipelines.commands.run.told_address import telling_address
+from meanstream.pipelines.commands.run.told_address import announcing_address
 from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
 from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
@@ -60,7 +60,7 @@ def showing_page(
     store: Path | None = None,
     only_read: bool = False,
 ) -> Iterator[Callable[[], None]]:
-    """Serve a page as long as the context is open; its address is told by `telling_address`."""
+    """Serve a page as long as the context is open; its address is told by `announcing_address`."""
     from meanstream.pipelines.page.page_server import PageServer
 
     bounds = (settings.lower, settings.upper)
@@ -69,7 +69,7 @@ def showing_page(
     suffix = COLLABORATE_PAGE_SUFFIX if only_read else PAGE_SUFFIX
     with PageServer(address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook) as server:
         url = server.url.partition("?")[0]
-        with telling_address("page", url, server.url, store=store, suffix=suffix) as tell:
+        with announcing_address("page", url, server.url, store=store, suffix=suffix) as tell:
             try:
                 yield tell
             finally:

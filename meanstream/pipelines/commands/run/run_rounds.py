@@ -38,7 +38,7 @@ from meanstream.streaming.rounds.rounds_deployment import (
 )
 from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats, rounds_stats
-from meanstream.streaming.rounds.stage_results import StageResultsFile, StageResultsPlace
+from meanstream.streaming.rounds.stage_results import StageResultsFile, StageResultsLocation
 
 _log = logging.getLogger("meanstream.run")
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def host_rounds(options: RoundsOptions) -> None:
-    """Run the side and the host that were asked for, and say what was done."""
+    """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
         ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(options, options.runner)
         return
@@ -109,7 +109,7 @@ def run_rounds_engine(
     return run_engine(kind, options, settings, _watching_rounds(options, settings, also), crash)
 
 
-def _stage_results(stages: str) -> StageResultsPlace:
+def _stage_results(stages: str) -> StageResultsLocation:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
     if not is_kafka_location(stages):
         return StageResultsFile(Path(stages))

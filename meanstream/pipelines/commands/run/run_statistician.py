@@ -13,17 +13,17 @@ from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_metrics_addresses,
     check_sinks,
-    check_store_place,
+    check_store_path,
     refusing_to_open,
 )
 from meanstream.pipelines.commands.run.opening import closing_opened_store, open_kafka_sinks, open_sinks, opening_stack
 from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
-from meanstream.pipelines.commands.run.waiting_line import wait_for_addresses, waiting_places
+from meanstream.pipelines.commands.run.waiting_line import broker_locations, wait_for_addresses
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-from meanstream.streaming.open_sink import sink_place_of
+from meanstream.streaming.open_sink import canonical_sink_location
 from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.rounds_deployment import named_rounds_deployment
 from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
@@ -53,7 +53,7 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
     with opening_stack() as (opened, stop):
         with refusing_options():
             watch = opened.enter_context(_watching_statistician(options, made.settings))
-        waited = [("from_reports", reports), *waiting_places(options.sinks)]
+        waited = [("from_reports", reports), *broker_locations(options.sinks)]
         wait_for_addresses(waited, options.wait_for, stop=stop, health=watch.health)
         _check_outputs(options, reports)
         with refusing_to_open():
@@ -85,11 +85,11 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
         if is_kafka_location(reports):
             look_for_side_topic(reports, "from_reports")
         kept = _kept_name(options.store, made.identity)
-    store = {"place": str(options.store), "name": kept or made.settings.name, "begun": kept is not None}
+    store = {"path": str(options.store), "name": kept or made.settings.name, "begun": kept is not None}
     facts: dict[str, Any] = {"from_reports": reports, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = "no budget is spent here: users' sides have charged these reports"
-    dry_run_facts(facts, _told, as_json=options.json)
+    dry_run_facts(facts, _fact_text, as_json=options.json)
 
 
 def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
@@ -101,11 +101,11 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
         return str(kept_deployment_settings(store)["name"])
 
 
-def _told(fact: Any) -> str:
+def _fact_text(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
     goes_on = "which continues" if fact["begun"] else "which will begin"
-    return f"{fact['place']}, {goes_on}; {dry_run_name(fact)}"
+    return f"{fact['path']}, {goes_on}; {dry_run_name(fact)}"
 
 
 def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
@@ -117,8 +117,8 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
         settings = options.settings()
         settings.require_user_privacy()
         identity = statistician_identity(settings)
-        _check_reports_place(reports)
-        check_store_place(options.store)
+        _check_reports_location(reports)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -128,7 +128,7 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
 def _check_outputs(options: RoundsOptions, reports: str) -> None:
     """Refuse places that cannot be written to."""
     with refusing_options():
-        check_sinks(options.sinks, others={sink_place_of(reports): "from_reports"}, json=options.json)
+        check_sinks(options.sinks, others={canonical_sink_location(reports): "from_reports"}, json=options.json)
 
 
 def _watching_statistician(options: RoundsOptions, settings: RoundsSettings) -> AbstractContextManager[Watch]:
@@ -164,7 +164,7 @@ class _LoggedStatisticianProgress(LoggedProgress):
         return statistician_stats(stats).summary()
 
 
-def _check_reports_place(reports: str) -> None:
+def _check_reports_location(reports: str) -> None:
     """Refuse a place of reports that is neither a topic's address nor a file that is there."""
     if is_kafka_location(reports):
         from meanstream.streaming.rounds.side_topics import check_side_topic

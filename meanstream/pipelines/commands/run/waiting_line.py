@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_health import EngineHealth
 
 
-def wait_for_places(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
+def wait_for_brokers(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
     """Wait until the brokers of the source and of every sink answer."""
-    places = [("source", option_location(options.source)), *waiting_places(options.sinks)]
+    places = [("source", option_location(options.source)), *broker_locations(options.sinks)]
     if getattr(options, "reports_only", None) is not None:
         places.append(("stages", str(getattr(options, "stages", ""))))
     wait_for_addresses(places, options.wait_for, stop=stop, health=health)
 
 
-def waiting_places(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
+def broker_locations(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Give the places of sinks with the option that names each."""
     return [(OPTION_OF.get(role, role), place) for role, place in sinks.items()]
 
@@ -35,7 +35,7 @@ def wait_for_addresses(
     stop: Callable[[], bool],
     health: EngineHealth | None = None,
 ) -> None:
-    """Wait for the topics among some places, each the value of an option; see `wait_for_places`."""
+    """Wait for the topics among some places, each the value of an option; see `wait_for_brokers`."""
 
     def noted(what: str) -> None:
         if health is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
+LettersOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
 ReasonOption = Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)]
 StoreOption = Annotated[
     Path | None, cli_option("Store of the run, to leave out records that a replay has counted since.", INPUT)
@@ -31,7 +31,7 @@ def dlq() -> None:
 @app.command("list")
 def dlq_list(
     *,
-    dead_letters: PlaceOption,
+    dead_letters: LettersOption,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +50,7 @@ def dlq_list(
 @app.command("show")
 def dlq_show(
     *,
-    dead_letters: PlaceOption,
+    dead_letters: LettersOption,
     reason: ReasonOption = None,
     partition: Annotated[int | None, cli_option("Partition to select.", INPUT)] = None,
     source: Annotated[str | None, cli_option("Source to select and to read; required by --raw-to.", INPUT)] = None,

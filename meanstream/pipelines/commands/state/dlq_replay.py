@@ -65,7 +65,7 @@ def replay_dead_letters(options: ReplayOptions) -> None:
 
 
 def _letters(options: ReplayOptions) -> DeadLetters:
-    """Read the dead letters that are asked for."""
+    """Read the dead letters that are requested."""
     for reason in options.reason or ():
         if reason == COUNTED:
             raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")

@@ -11,7 +11,7 @@ from pathlib import Path
 from meanstream.operators.validation import require
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
-from meanstream.streaming.own_paths import own_files_of_store, require_own_path_beside_no_store, require_own_paths_apart
+from meanstream.streaming.own_paths import own_files_of_store, require_no_store_file, require_own_paths_apart
 from meanstream.streaming.store.database import CopyFailedError
 from meanstream.streaming.store.ledger_signature import (
     BadSignatureError,
@@ -47,7 +47,7 @@ def sign_ledger(*, store: Path, signing_key: Path, to: Path, as_json: bool) -> N
     """Verify a ledger and sign its head, so that others can check its beginning and its owner."""
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store) | {"the signing key": signing_key})
-        require_own_path_beside_no_store("to", to)
+        require_no_store_file("to", to)
     try:
         report, name = audit_ledger(store), deployment_of_ledger(store)
     except DamagedStoreError as error:
@@ -80,7 +80,7 @@ def back_up_ledger(*, store: Path, to: Path, as_json: bool) -> None:
     """Copy a store with its ledger at one commit, verify the copy, and print its rows, agents and head."""
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store))
-        require_own_path_beside_no_store("to", to)
+        require_no_store_file("to", to)
     try:
         report = back_up_store(store, to)
     except (DamagedStoreError, CopyFailedError) as error:

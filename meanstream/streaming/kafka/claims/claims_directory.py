@@ -1,7 +1,7 @@
 """In which store each agent of a topic lives, told by all stores that read it, so that none is released by two.
 
 A store that reads some of the partitions claims an agent with its first sample, in a compacted topic of one partition
-beside the samples: the first claim in the log stands, whoever wrote it. When an agent's key moves to a partition of
+next to the samples: the first claim in the log stands, anyone who wrote it. When an agent's key moves to a partition of
 another store, that store finds the claim and does not take the samples.
 
 Only the claims of stores that belong together count: of one group, or of one name.
@@ -44,7 +44,7 @@ _CLAIM = msgspec.json.Decoder(_Claim)
 
 
 class DirectoryBusyError(RuntimeError):
-    """Nobody answers just now."""
+    """No one answers just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Home:
 
 
 def _directory_topic(samples: str) -> str:
-    """Name the topic of claims beside a topic of samples.
+    """Name the topic of claims next to a topic of samples.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class AgentClaims:
         return {name for name in names if self._is_elsewhere(name)}
 
     def known(self, names: Collection[str]) -> set[str]:
-        """Say which agents somebody has claimed, as far as it is known here."""
+        """Say which agents someone has claimed, as far as it is known here."""
         return {name for name in names if name in self._homes or name in self._agents.given}
 
     @property

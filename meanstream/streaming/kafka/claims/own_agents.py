@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class OwnAgents:
-    """Asks the directory once for each agent; opened when it is asked first."""
+    """Asks the directory once for each agent; opened when it is queried first."""
 
     def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
         self._parameters = location, owner, name, agents
@@ -86,7 +86,7 @@ class OwnAgents:
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
-    """Ask until somebody answers, for a while."""
+    """Ask until someone answers, for a while."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:

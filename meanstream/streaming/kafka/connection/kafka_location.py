@@ -52,7 +52,7 @@ class KafkaLocation:
     gap : {"refuse", "skip"}
         Source: what to do when retention deleted records that were not read yet.
     create : int or None
-        Sink: make the topic with so many partitions if it is missing.
+        Sink: make the topic with that many partitions if it is missing.
     config : Path or None
         File of librdkafka properties.
     settings : tuple of pairs

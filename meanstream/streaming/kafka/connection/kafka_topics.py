@@ -23,7 +23,7 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 WAIT_SECONDS = 15.0
-"""So long is waited for what a broker was asked."""
+"""So long is waited for what a broker was queried."""
 
 GONE_SECONDS = 10.0
 """A topic that is unknown for so long is taken as deleted: a broker that has just started may not know it yet."""
@@ -92,7 +92,7 @@ def ensure_topic(
         try:
             admin.create_topics([new])[location.topic].result(WAIT_SECONDS)
         except KafkaException as error:
-            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # someone else was faster
                 raise ValueError(_refused(location, error)) from None
         end = time.monotonic() + WAIT_SECONDS
         while find_topic(admin, location) is None and time.monotonic() < end:

@@ -77,7 +77,7 @@ def _nothing() -> None:
 
 
 class Patience:
-    """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was asked to stop.
+    """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was queried to stop.
 
     Parameters
     ----------

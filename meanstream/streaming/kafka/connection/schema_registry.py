@@ -33,7 +33,7 @@ MAX_REFERENCES = 50
 FORGET_SECONDS = 30.0
 """So long it is remembered that there is no schema of an id."""
 MAX_KNOWN = 10_000
-"""Ids that are remembered; others are asked for again."""
+"""Ids that are remembered; others are requested again."""
 MAX_FAMILIAR = 1_000
 """Ids that a store keeps as those of schemas."""
 COMPATIBILITY = "BACKWARD_TRANSITIVE"
@@ -95,7 +95,7 @@ class SchemaRegistry:
         self._characters = 0  # of all that are known
         self._missing: dict[int, float] = {}
         self.familiar: set[int] = set()
-        """Ids that had a schema: they are asked for whatever else comes; a store keeps them."""
+        """Ids that had a schema: they are requested whatever else comes; a store keeps them."""
         self.subjects: tuple[str, ...] = ()
         """Whose schemas are looked up where too many ids had none: those of the topic itself."""
         self._learned: set[tuple[str, int]] = set()  # versions of subjects
@@ -118,7 +118,7 @@ class SchemaRegistry:
             self._refuse("an answer that is none of a registry")
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """Give the schema of an id; None if there is none, or too many ids without one were asked for just now."""
+        """Give the schema of an id; None if there is none, or too many ids without one were requested just now."""
         if number in self._known:
             return self._known[number]
         now = time.monotonic()
@@ -248,7 +248,7 @@ class SchemaRegistry:
 
 
 def _hang_up(opened: socket.socket, late: threading.Event) -> None:
-    """Let whoever reads from a socket, or writes to it, find its end."""
+    """Let anyone who reads from a socket, or writes to it, find its end."""
     late.set()
     with suppress(OSError):
         socket.socket.shutdown(opened, socket.SHUT_RDWR)  # that of TLS would forget what it reads by

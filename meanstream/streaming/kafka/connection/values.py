@@ -16,8 +16,8 @@ from meanstream.streaming.sources.source_records import RecordParser
 HEADERS = "@headers"
 """All headers of a message, as a mapping; of a name that is there twice the last one."""
 
-Beside = Mapping[str, Sequence[Any]]
-"""What messages have beside their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
+Extras = Mapping[str, Sequence[Any]]
+"""What messages have next to their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
 
 
 class JoinedValues(NamedTuple):
@@ -38,7 +38,7 @@ class PartitionRecords(NamedTuple):
     partition: Ints
     offset: Ints
     values: list[bytes | None]
-    beside: Beside = {}  # noqa: RUF012 - never written to
+    beside: Extras = {}  # noqa: RUF012 - never written to
     joined: JoinedValues | None = None
 
     def before(self, stop: int) -> PartitionRecords:
@@ -67,8 +67,8 @@ class _Message(Protocol):
     def headers(self) -> Any: ...
 
 
-def beside_of(messages: Iterable[_Message], names: Iterable[str]) -> dict[str, list[Any]]:
-    """Take what messages have beside their values."""
+def message_extras(messages: Iterable[_Message], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Take what messages have next to their values."""
     messages = list(messages)
     take = {"@key": _key, "@timestamp": _timestamp, "@topic": _topic, HEADERS: _headers}
     return {name: [take[name](message) for message in messages] for name in names}

@@ -19,7 +19,7 @@ SILENT_SECONDS = 60.0
 
 
 class RangeSource:
-    """Reads committed records of ranges, each once, for nobody's store: again the same as often as one likes.
+    """Reads committed records of ranges, each once, for no one's store: again the same as often as one likes.
 
     Lateness is by partition, so the order of the partitions decides nothing; of samples of one id in several
     partitions that of the first partition counts.

@@ -50,7 +50,7 @@ class KafkaSink:
     name : str or None
         The deployment's name, None if it has none.
     watched : bool
-        Whether everybody may know that its brokers do not answer.
+        Whether everyone may know that its brokers do not answer.
     head : bytes
         What stands before each value: a registry's id of its schema.
     """
@@ -63,7 +63,7 @@ class KafkaSink:
         check_output_topic(place)
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give brokers and topic, whatever the parameters and the order."""
         address, _, topic = location.partition("?")[0].rpartition("/")
         brokers = ",".join(sorted(address.partition("://")[2].lower().split(",")))
@@ -149,12 +149,12 @@ class KafkaSink:
 
 
 class KafkaSinks:
-    """Opens the Kafka sinks of one store: one transaction per cluster, or one of what is private beside it.
+    """Opens the Kafka sinks of one store: one transaction per cluster, or one of what is private next to it.
 
     Parameters
     ----------
     store_id : str
-        Public id of the store: nobody else may write under it.
+        Public id of the store: no one else may write under it.
     stop : callable
         Whether the run shall stop: then brokers that do not answer are not waited for.
     crash : callable
@@ -166,9 +166,9 @@ class KafkaSinks:
 
     Notes
     -----
-    **Privacy.** The number of a delivery and how many events it had can be seen by whoever may describe the group. Of
-    rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users send.
-    For the same reason no probe tells that what is delivered apart waits for its brokers.
+    **Privacy.** The number of a delivery and how many events it had can be seen by anyone who may describe the group.
+    Of rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users
+    send. For the same reason no probe tells that what is delivered apart waits for its brokers.
     """
 
     def __init__(

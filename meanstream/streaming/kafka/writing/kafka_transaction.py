@@ -40,7 +40,7 @@ class KafkaTransaction:
     cluster : str
         Id of the cluster.
     store_id : str
-        Public id of the store; nobody else may write under it.
+        Public id of the store; no one else may write under it.
     stop : callable
         Whether the run shall stop: then brokers that do not answer are not waited for.
     crash : callable

@@ -100,7 +100,7 @@ class _Plain(msgspec.Struct):
 
 
 class MarkerGroup:
-    """The consumer group of a store that holds its marker: nobody consumes in it.
+    """The consumer group of a store that holds its marker: no one consumes in it.
 
     The marker stands as the offset of partition 0 of each topic of the cluster that the store writes to, so that it is
     found as long as one of them stays.

@@ -19,7 +19,8 @@ Headers = list[tuple[str, str | bytes | None]]
 class Records:
     """Events of one type for one topic; `values`, `keys` and `headers` have one entry per record.
 
-    What stands before each value is no part of the event: a registry that was made anew may give its schema another id.
+    What stands before each value is no part of the event: a registry that was made again may give its schema another
+    id.
     """
 
     topic: str

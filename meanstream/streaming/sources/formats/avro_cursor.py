@@ -1,6 +1,6 @@
 """Many records of one Avro schema read side by side: a cursor in each, moved field by field by arrays.
 
-A record's cursor never leaves it, so that what becomes of a record does not depend on those beside it.
+A record's cursor never leaves it, so that what becomes of a record does not depend on those next to it.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class AvroCursor:
         return found
 
     def _loop(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, count: Ints, depth: int) -> Ints:
-        """Pass so many items, one after the other."""
+        """Pass that many items, one after the other."""
         items, width = kind.parts[0], avro_item_width(kind)
         if width:
             return np.where(count * width <= end - at, at + count * width, self._dead)

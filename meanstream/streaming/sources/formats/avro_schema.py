@@ -1,4 +1,4 @@
-"""A schema of Avro, from whoever wrote it, to the tree by which its records are read."""
+"""A schema of Avro, from anyone who wrote it, to the tree by which its records are read."""
 
 from __future__ import annotations
 

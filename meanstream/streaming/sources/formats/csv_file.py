@@ -75,7 +75,7 @@ class CsvSource(TextSource):
 
 
 class CsvFormat:
-    """Lines of so many fields as the header has.
+    """Lines of that many fields as the header has.
 
     Parameters
     ----------

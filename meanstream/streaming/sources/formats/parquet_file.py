@@ -56,7 +56,7 @@ class ParquetSource:
         self._waiting: pa.RecordBatch | None = None  # rows that were read and are of a later batch
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Decode the next rows, as many as are asked for: how long their values are does not decide where it ends."""
+        """Decode the next rows, as many as are requested: how long their values are does not decide where it ends."""
         if self._batches is None:
             self._batches = self._rows.read(self._row, max_samples)
         parts: list[SampleColumns] = []

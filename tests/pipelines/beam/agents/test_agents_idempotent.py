@@ -39,7 +39,7 @@ from meanstream.pipelines.beam.element_types.events import DamagedBytesError, Ev
 from meanstream.pipelines.beam.element_types.packed import unpacked
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
@@ -227,7 +227,7 @@ class Bag:
 
 def life(state: dict[str, Any], part: AgentSamples, number: int, *, secret: str | None = None) -> list[Any]:
     """One window of a shard in a worker that was just started, on given state."""
-    place = SecretPlace(variable=secret)
+    place = SecretLocation(variable=secret)
     owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=place)
     shard = ReleaseShard(SETTINGS, WINDOWS, place, owner, final_release=False)
     shard.setup()

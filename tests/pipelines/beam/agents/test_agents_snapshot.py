@@ -273,7 +273,7 @@ def changes(n: int = 5) -> list[PartialReleases]:
 
 def nobody() -> PartialReleases:
     windows = AgentWindows(refresh=None)
-    return FitReleases(SETTINGS, OPTIONS, windows, StateOwner(settings={})).nobody()
+    return FitReleases(SETTINGS, OPTIONS, windows, StateOwner(settings={})).empty()
 
 
 def joined(order: Iterable[int], groups: int) -> PartialReleases:

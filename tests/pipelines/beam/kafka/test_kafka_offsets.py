@@ -21,7 +21,7 @@ import meanstream.pipelines.beam.kafka.read_kafka as reading
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
 from meanstream.pipelines.beam.kafka.read_kafka import EventTimeProvider, ReadPartition, ReadRange
-from meanstream.streaming.events.event_columns import column_places
+from meanstream.streaming.events.event_columns import column_positions
 from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -62,7 +62,7 @@ def worker(kind: type[ReadRange], end: int, batch: int, unit: str = "user", **mo
 
 def offsets(out: Any) -> list[int]:
     assert not isinstance(out, TaggedOutput)
-    return [int(at) for at in column_places(out.value.position)]
+    return [int(at) for at in column_positions(out.value.position)]
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 5))

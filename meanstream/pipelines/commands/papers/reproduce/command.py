@@ -1,4 +1,4 @@
-"""`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
+"""`meanstream reproduce colme`: the figures of the paper, as numbers next to the reference and as a picture.
 
 The group `reproduce` also has `dame`, `kent`, `cummings` and `drift`; see
 `reproduce.reproduce_dame`, `reproduce.reproduce_kent`,
@@ -65,12 +65,12 @@ def reproduce_command_colme(
         _configuration(chosen.panels[0], chosen.panels[0].curves[0], runs, seed)
     from meanstream.pipelines.commands.plots import (
         draw_plot,
-        plots_picture_place,
+        plot_path,
         require_matplotlib_for_plots,
     )
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"colme-figure-{figure}.png")
+    picture = plot_path(out, f"colme-figure-{figure}.png")
     result = _measure(figure, chosen, runs, seed, progress=not json)
     draw_plot(result, picture)
     result["png"] = str(picture)
@@ -156,17 +156,17 @@ def _described(curve: ColmeCurve) -> dict[str, Any]:
 
 
 def reproduce_command_text(result: dict[str, Any]) -> str:
-    """Lay out our errors beside the reference."""
+    """Lay out our errors next to the reference."""
     lines = [f"figure {result['figure']}, {result['runs']} runs"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}")
         for curve in panel["curves"]:
             ours = dict(zip(curve["checkpoints"], curve["mse"], strict=True))
             reference = {entry["step"]: entry["mse"] for entry in curve["reference"]}
-            cells = [f"{step}: {ours[step]:.3g}" + _beside(reference.get(step)) for step in REFERENCE_STEPS]
+            cells = [f"{step}: {ours[step]:.3g}" + _reference_text(reference.get(step)) for step in REFERENCE_STEPS]
             lines.append(f"  {curve['label']:<28}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 
-def _beside(reference: float | None) -> str:
+def _reference_text(reference: float | None) -> str:
     return "" if reference is None else f" (reference {reference:.3g})"

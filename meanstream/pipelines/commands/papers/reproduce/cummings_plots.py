@@ -1,4 +1,4 @@
-"""Pictures of the curator's errors, beside reference ranges."""
+"""Pictures of the curator's errors, next to reference ranges."""
 
 from __future__ import annotations
 

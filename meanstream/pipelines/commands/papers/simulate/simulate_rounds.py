@@ -35,7 +35,7 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     from meanstream.pipelines.commands.papers.simulate import simulate_vectors
 
     if simulate_vectors.simulates_vectors(options):
-        simulate_vectors.simulate_vectors_of_family(options, options.given())
+        simulate_vectors.simulate_vectors_of_family(options, options.estimator_options())
         return
     with refusing_options():
         config = options.configuration()

@@ -117,12 +117,12 @@ class SimulatedRoundsOptions:
             order=self.order,
             least_size=self.least_size,
             mode=self.mode,
-            options=self.given(),
+            options=self.estimator_options(),
             runs=self.runs,
             seed=self.seed,
         )
 
-    def given(self) -> dict[str, Any]:
+    def estimator_options(self) -> dict[str, Any]:
         """Give the estimator's own options that were given."""
         named = {name: getattr(self, name) for name in OWN_OPTIONS}
         given = {name: value for name, value in named.items() if value is not None}
