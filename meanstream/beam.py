@@ -11,6 +11,7 @@
 `ParseMessages`        lines, rows and messages to samples, with dead letters for the rest
 `ColumnMapping`        columns or fields in which `ParseMessages` finds agent, value and time
 `SampleRows`           samples to rows with a schema, for steps of your own
+`ForgetAgent`          an element among the samples: erase what the state holds of an agent
 `AgentsSettings`       bounds, privacy budget and schedule of agents; `RoundsSettings` those of rounds
 =====================  =============================================================================================
 
@@ -25,6 +26,7 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     ColumnMapping,
     EstimateAgents,
+    ForgetAgent,
     ParseMessages,
     ReleaseMeans,
     SampleRows,
@@ -38,6 +40,7 @@ __all__ = [
     "CollaborateAgents",
     "ColumnMapping",
     "EstimateAgents",
+    "ForgetAgent",
     "ParseMessages",
     "ReleaseMeans",
     "ReportRounds",

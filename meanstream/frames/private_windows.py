@@ -13,7 +13,7 @@ from meanstream.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.frames.frame_result import PrivateFrame
 from meanstream.frames.given import check_arguments
 from meanstream.frames.keys import frame_key
-from meanstream.operators.estimators.registry import estimator_taken_for
+from meanstream.operators.estimators.registry import estimator_name, estimator_taken_for
 from meanstream.operators.validation import require
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.calendar_days import LONGEST
@@ -44,7 +44,7 @@ def private_windows(
     first_weekday: str | None = None,
     nulls: str = "refuse",
     central: bool = False,
-    estimator: str | None = None,
+    estimator: str | type[Any] | None = None,
     level: float = 0.95,
     secret: str | bytes | None = None,
     name: str | None = None,
@@ -80,8 +80,8 @@ def private_windows(
         Anyone who calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
         report is randomized by itself, as it would be on the user's own device.
     estimator : str, optional
-        A name of `meanstream.ESTIMATORS`; by default the one for the trust that is requested: without a curator, of
-        fixed windows, one that learns from the windows before.
+        A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust that is requested:
+        without a curator, of fixed windows, one that learns from the windows before.
     level : float
         Nominal coverage of the intervals.
     secret, name : optional
@@ -117,7 +117,8 @@ def private_windows(
     check_arguments(private_windows, SETTINGS, settings, HINTS)
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
-    chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
+    by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
+    chosen = by_default if estimator is None else estimator_name(estimator)
     agreed = RoundsSettings(
         lower=lower, upper=upper, epsilon=epsilon, window=window, estimator=chosen, level=level, name=called, **settings
     )

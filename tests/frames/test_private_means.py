@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a month of a minute": (
         three(t=[1, 2, 3]),
         {"time": "t", "releases": 12, "schedule": "every:1m"},
-        "schedule must be in seconds for minutes (every:60s), as m is no month; for months call once a month with a",
+        "schedule must name minutes as min (every:1min), since m reads like month; for months call once a month with a",
     ),
     "secret": (three(), {"secret": "password"}, "secret must"),
     "name": (three(), {"name": None}, "name must be given with secret"),

@@ -116,7 +116,7 @@ def measure_adaptive_goal(
     )
     known = SizeDistribution.parse(sizes) if announce_sizes else None
     estimator = Adaptive(epsilon=cell.epsilon, users=users, sizes=known)
-    law = PlacedLaw.of(_law_points(config.sizes, config.data, config.between_users_law))
+    law = PlacedLaw.of(_law_points(config.sizes, str(config.data), config.between_users_law))
     one_shot = adaptive_one_shot_risk(
         Adaptive(epsilon=cell.epsilon, users=users, sizes=SizeDistribution.parse(sizes)).plan, law
     )

@@ -83,9 +83,12 @@ class CountTrend:
     coefficient, covariance : float array, shape (n_models, d), (n_models, d, d)
         Posterior of the coefficients of `f`, in widths from the middle of the bounds.
     spread, spread_slope : float array, shape (n_models,)
-        `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle))`, at most half the width; between `bends` only.
+        `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle - pivot))`, at most half the width; between `bends`
+        only.
     middle : float
         Mean of log10 n over the releases.
+    pivot : float
+        Mean of log10 n, from the middle, over what the releases show of the spread.
     bends : tuple of float
         Between which log10 n, from the middle, the trend bends; beyond it is a line.
     lower, upper : float
@@ -98,6 +101,7 @@ class CountTrend:
     spread: Floats
     spread_slope: Floats
     middle: float
+    pivot: float
     bends: tuple[float, float]
     lower: float
     upper: float
@@ -112,7 +116,8 @@ class CountTrend:
         basis = _basis(x, self.bends)
         center = np.clip((self.lower + self.upper) / 2 + width * (self.coefficient @ basis.T), self.lower, self.upper)
         unknown = np.einsum("nd,mde,ne->mn", basis, self.covariance, basis, optimize=True)
-        spread = _spread_at(self.spread, self.spread_slope, x, self.bends, most=width / 2)
+        away = np.clip(x, *self.bends) - self.pivot
+        spread = _spread_at(self.spread, self.spread_slope, away, most=width / 2)
         return center, spread**2 + width**2 * unknown, spread
 
     def described(self, count: Floats) -> Floats:
@@ -148,6 +153,7 @@ class TrendFit:
         spreads: Floats,
         log_prior: Floats,
         *,
+        spread: float,
         lower: float,
         upper: float,
     ) -> Self:
@@ -159,7 +165,10 @@ class TrendFit:
         pool : VariancePosterior
             What is known of the variance of one sample: few points.
         spreads, log_prior : float array, shape (n_spreads,)
-            Positive spreads, and the logarithm of the prior probability of each.
+            Positive spreads, and the logarithm of the prior probability of each: where the releases show a spread.
+            Elsewhere a spread that goes with the count would be likelier before, because it may be greater there.
+        spread : float
+            Squared spread of all means, about.
         lower, upper : float
             Declared bounds of a sample.
         """
@@ -169,8 +178,10 @@ class TrendFit:
         x = x - middle
         grid = [a.ravel() for a in np.meshgrid(pool.variance, spreads, SPREAD_SLOPES, indexing="ij")]
         prior = np.add.outer(np.add.outer(np.log(pool.weight), log_prior), np.log(SPREAD_SLOPE_SHARE)).ravel()
-        bends = _informed(x, groups.number / (pool.weight @ pool.variance / groups.count + groups.noise_variance))
-        tau = _spread_at(grid[1], grid[2], x, bends, most=width / 2)
+        around = pool.weight @ pool.variance / groups.count + groups.noise_variance
+        bends = _informed(x, groups.number / around)
+        pivot = float(np.average(np.clip(x, *bends), weights=groups.number / (around + spread) ** 2))
+        tau = _spread_at(grid[1], grid[2], np.clip(x, *bends) - pivot, most=width / 2)
         variance = (grid[0][:, None] / groups.count + groups.noise_variance + tau**2) / width**2
         normal = _Normal.of(groups, variance, _basis(x, bends), middle=(lower + upper) / 2, width=width)
         models = [normal.posterior(*_prior_stddev(bend, grid[1] / width)) for bend in BENDING]
@@ -190,6 +201,7 @@ class TrendFit:
             spread=grid[1][of_grid],
             spread_slope=grid[2][of_grid],
             middle=middle,
+            pivot=pivot,
             bends=bends,
             lower=lower,
             upper=upper,
@@ -242,9 +254,9 @@ class _Normal:
         return log_evidence, full_mean, full
 
 
-def _spread_at(spread: Floats, slope: Floats, x: Floats, bends: tuple[float, float], *, most: float) -> Floats:
-    """Spread of each model at each count, shape (n_models, n)."""
-    return np.asarray(np.minimum(spread[:, None] * 10 ** (slope[:, None] * np.clip(x, *bends)), most))
+def _spread_at(spread: Floats, slope: Floats, away: Floats, *, most: float) -> Floats:
+    """Spread of each model so many decades of the count away from the pivot, shape (n_models, n)."""
+    return np.asarray(np.minimum(spread[:, None] * 10 ** (slope[:, None] * away), most))
 
 
 def _prior_stddev(bend: tuple[float, float, float] | None, spread: Floats) -> tuple[Ints, Floats]:

@@ -134,11 +134,12 @@ class PriorByCount(FitOfBins):
         plain = LearnedPrior(self.lower, self.upper, per_class=PER_CLASS)
         spreads, log_prior = plain.spread_prior(groups.noise_variance + pool.variance[0] / groups.count)
         models, straying = self._same_for_all(summary, plain, pool)
+        spread = _spread_of_all(models)
         families = Families(
             models=models,
             straying=straying,
-            strata=self._strata(summary, plain, groups, typical, _spread_of_all(models)),
-            trend=TrendFit.of(groups, pool, spreads, log_prior, lower=self.lower, upper=self.upper),
+            strata=self._strata(summary, plain, groups, typical, spread),
+            trend=TrendFit.of(groups, pool, spreads, log_prior, spread=spread, lower=self.lower, upper=self.upper),
             sample_variance=_most(sample_variance),
             degrees=_degrees(sample_variance),
             typical=typical,

@@ -18,7 +18,12 @@ from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
 from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
-from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
+from meanstream.operators.entry_points import (
+    COLLABORATIONS_GROUP,
+    entry_points_of,
+    register_passed,
+    valid_own_name,
+)
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 
@@ -121,12 +126,28 @@ def make_collaboration(
     if name not in COLLABORATIONS:
         others = entry_points_of(COLLABORATIONS_GROUP)
         require(name in others, "collaboration", f"be one of {', '.join({**COLLABORATIONS, **others})}", name)
-        made: Collaboration = others[name].load()(lower, upper, significance)
+        known: Any = others[name].load()
+        made: Collaboration = known(lower, upper, significance) if callable(known) else known
         return made
     if covariates is not None:
         return PriorWithCovariates(name, lower, upper, covariates, strangers)
-    known = COLLABORATIONS[name](lower, upper, significance)
-    return replace(known, trimmed=0.0) if isinstance(known, PriorByCount) and not strangers else known
+    made = COLLABORATIONS[name](lower, upper, significance)
+    return replace(made, trimmed=0.0) if isinstance(made, PriorByCount) and not strangers else made
+
+
+def collaboration_name(given: str | Collaboration) -> str:
+    """Return the name of a collaboration; one that is passed as an object is registered for this process.
+
+    Examples
+    --------
+    >>> collaboration_name("tests")
+    'tests'
+    """
+    if isinstance(given, str):
+        return given
+    name = valid_own_name("collaboration", given, COLLABORATIONS)
+    require(hasattr(given, "fit_summary"), "collaboration", "have fit, summarize and fit_summary", name)
+    return register_passed(COLLABORATIONS_GROUP, name, given)
 
 
 def answers_from_releases(

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
 ALIKE = 1.02
@@ -44,8 +45,8 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     with both variances. The interval is that of the long-run variance, about the value; each of its sides is the root
     of the squares of its own length and of what the value was moved by.
 
-    **Privacy.** The second evaluation is of all agents, too: how a prior evaluates depends on the number of agents, and
-    the number of those with two variances depends on raw values.
+    **Privacy.** How many agents have two variances depends on raw values, and how most priors evaluate on the number of
+    agents: those evaluate all of them twice. The prior by count evaluates one agent as among whatever others.
 
     Examples
     --------
@@ -61,19 +62,23 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
     if not two.any():
         return answer
-    short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
-    value = 0.5 * (answer.value + short.value)
+    moved = answer.moved
+    if isinstance(fitted, FittedByCount):
+        value = answer.value.copy()
+        value[two] = 0.5 * (value[two] + fitted.values(own, np.flatnonzero(two)))
+    else:
+        short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
+        value = np.where(two, 0.5 * (answer.value + short.value), answer.value)
+        if answer.moved is not None and short.moved is not None:
+            moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
     shift = value - answer.value
 
     def side(length: Floats) -> Floats:
         return np.asarray(np.sqrt(np.square(length) + np.square(shift)))
 
-    moved = answer.moved
-    if answer.moved is not None and short.moved is not None:
-        moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
     return replace(
         answer,
-        value=np.where(two, value, answer.value),
+        value=value,
         lower=np.where(two, value - side(answer.value - answer.lower), answer.lower),
         upper=np.where(two, value + side(answer.upper - answer.value), answer.upper),
         moved=moved,

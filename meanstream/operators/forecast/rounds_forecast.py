@@ -139,7 +139,7 @@ it.')
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What the estimators are queried, but for the number of users."""
+    """The task of the estimators, except for the number of users."""
 
     epsilon: float
     sizes: SizeDistribution

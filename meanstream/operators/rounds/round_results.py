@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from meanstream.operators.rounds.round_records import Public
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.round_records import Public, Summaries
 
 LEAST_WIDTH = 2.0**-19
 """One step of the grid of 2**20 steps on which values are held, for values on [-1, 1]: no window is narrower."""
@@ -25,6 +26,29 @@ _CLOSE = 1e-9
 _MOST_ENTRIES = 1_000_000
 _DEEPEST = 8
 _LONGEST = 256
+
+
+def extreme_users(span: int, shape: tuple[int, ...] = ()) -> Summaries:
+    """Make up users at the ends and in the middle of what users can hold, with few samples and with many.
+
+    Parameters
+    ----------
+    span : int
+        Of the grid.
+    shape : tuple of int
+        Of a user's sum.
+
+    Examples
+    --------
+    >>> extreme_users(2**20).mean[[0, 2, 4]]
+    array([-1.,  0.,  1.])
+    """
+    counts, places = (1, 2, 3, 1000, 2**20, 2**40), (0, 1, span // 2, span - 1, span)
+    count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
+    rows = (len(first), *(1 for _ in shape))
+    first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
+    users = keyed_owner_words([f"extreme {number}" for number in range(len(count))])
+    return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
 
 
 class LastRound:

@@ -42,9 +42,7 @@ def draw_plot(result: dict[str, Any], path: Path) -> None:
             ax.legend(fontsize=7.5, loc="best")
             explained.append(labels)
     axes[0].set_ylabel("average mean squared error")
-    figure.suptitle(
-        f"Yakimenka et al., Fig. {result['figure']}: {result['runs']} runs, seed {result['seed']}", fontsize=11
-    )
+    figure.suptitle(f"{result['title']}: {result['runs']} runs, seed {result['seed']}", fontsize=11)
     save_output_figure("out", path, figure, dpi=150)
 
 

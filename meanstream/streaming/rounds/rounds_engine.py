@@ -43,7 +43,7 @@ from meanstream.streaming.sources.source_protocol import Source, let_source_rest
 from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.rounds")
-_KIND = "rounds_open"
+OPEN_WINDOWS = "rounds_open"
 
 
 class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
@@ -146,7 +146,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
         self._directory = self._runner.directory = self._waiting.directory = Directory(self._intake.names)
-        for number, columns in self._store.chunks(_KIND):
+        for number, columns in self._store.chunks(OPEN_WINDOWS):
             self._windows.restore(number, columns)
         self._waiting.restore(self._store, state["waiting"])
         self._runner.carried = state.get("carried")
@@ -242,8 +242,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
                 new, dropped = self._windows.changes()
                 for number, columns in new.items():
-                    store.put_chunk(_KIND, number, columns)
-                store.drop_chunks(_KIND, dropped)
+                    store.put_chunk(OPEN_WINDOWS, number, columns)
+                store.drop_chunks(OPEN_WINDOWS, dropped)
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(taken.rows)
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class, estimator_name
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -127,6 +127,7 @@ epsilon 1), got None
     tails: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", estimator_name(self.estimator))
         for name in ("lower", "upper", "values"):
             if isinstance(getattr(self, name), list):  # as a store keeps them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -249,6 +250,7 @@ epsilon 1), got None
         """
         default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        found["estimator"] = str(self.estimator)  # the name alone of a class that was passed
         found["edition"] = self._class.edition
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
 

@@ -11,11 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.noise.public_hash import mix_hash
 from meanstream.operators.records import Words
-from meanstream.operators.rounds.round_records import Public, Summaries
-from meanstream.operators.rounds.round_results import refuse_result, result_as_plain_data
+from meanstream.operators.rounds.round_records import Public
+from meanstream.operators.rounds.round_results import extreme_users, refuse_result, result_as_plain_data
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
@@ -108,28 +107,10 @@ def _check_result(this: WindowRound, result: StageResult, public: Public, *, sha
     steps[result.stage].check(found, public)
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            steps[result.stage + 1].encode(
-                extreme_users_for_result(this.settings.grid.span, shape), found, _fixed_words
-            )
+            steps[result.stage + 1].encode(extreme_users(this.settings.grid.span, shape), found, _fixed_words)
     except Exception as error:
         raise ValueError(f"stage result: it must be of use to the next stage, got {type(error).__name__}") from None
     return dict(found)
-
-
-def extreme_users_for_result(span: int, shape: tuple[int, ...] = ()) -> Summaries:
-    """Make up users at the ends and in the middle of what users can hold, with few samples and with many.
-
-    Examples
-    --------
-    >>> extreme_users_for_result(2**20).mean[[0, 2, 4]]
-    array([-1.,  0.,  1.])
-    """
-    counts, places = (1, 2, 3, 1000, 2**20, 2**40), (0, 1, span // 2, span - 1, span)
-    count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
-    rows = (len(first), *(1 for _ in shape))
-    first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
-    users = keyed_owner_words([f"extreme {number}" for number in range(len(count))])
-    return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
 
 
 def _fixed_words(draw: int) -> Words:

@@ -22,7 +22,7 @@ from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.store.state_store import Store
 
-_KIND = "rounds_waiting"
+WAITING_ROUNDS = "rounds_waiting"
 MOST_LOGGED = 1000
 """So many refused results of stages are a line of the log each; those after them are counted only."""
 _MOST_NOTED = 10_000  # before those of rounds that have ended are forgotten
@@ -142,14 +142,14 @@ class WaitingRounds:
     def save(self, store: Store) -> list[Any]:
         """Write what changed within a transaction; return the rest as plain values."""
         for number in sorted(self._changed):
-            store.put_chunk(_KIND, number, dict(self._rounds[number].sums.columns()))
-        store.drop_chunks(_KIND, self._dropped)
+            store.put_chunk(WAITING_ROUNDS, number, dict(self._rounds[number].sums.columns()))
+        store.drop_chunks(WAITING_ROUNDS, self._dropped)
         self._changed, self._dropped = set(), []
         return [[n, *w.this.window, w.this.users, w.stage, w.pinned] for n, w in sorted(self._rounds.items())]
 
     def restore(self, store: Store, state: list[Any]) -> None:
         """Continue from what was saved."""
-        sums = dict(store.chunks(_KIND))
+        sums = dict(store.chunks(WAITING_ROUNDS))
         for number, start, end, users, stage, *kept in state:
             this = WindowRound(self._settings, Window(start, end), users)
             pinned = _pinned(stage, kept)

@@ -88,7 +88,7 @@ class StoreLock:
                 os.close(descriptor)
                 return None
             head = os.pread(descriptor, 100, 0)
-            # Extras a store that is there it is the store's own, damaged; before a new one it is someone else's.
+            # Next to an existing store it is the store's own, damaged; before a new one it is someone else's.
             if head.strip(b"\0") and _RECORD.match(head) is None and not path.exists():
                 os.close(descriptor)
                 shown = repr(str(lock_path(path)))

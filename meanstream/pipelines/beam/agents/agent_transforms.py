@@ -30,14 +30,14 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.usual import usual_histogram
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.operators.records import Words
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases
+from meanstream.pipelines.beam.agents.agents_coders import require_coded
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, ForgetAgent
 from meanstream.pipelines.beam.agents.agents_parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.answer_agents import (
@@ -77,6 +77,7 @@ __all__ = [
     "EngineOptions",
     "EstimateAgents",
     "FederationSettings",
+    "ForgetAgent",
     "PairwiseCollaborated",
     "ParseMessages",
     "Parsed",
@@ -194,7 +195,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         self._settings = settings or AgentsSettings(**given | usual_histogram(told.quantiles, (), {}))
         if options is None and self._settings.mode == "paper":
             told = replace(told, collaboration="tests")
-        make_collaboration(told.collaboration, lower=self._settings.lower, upper=self._settings.upper)
+        require_coded(make_collaboration(told.collaboration, lower=self._settings.lower, upper=self._settings.upper))
         self._options = require_histogram_of_quantiles(self._settings, told)
         refresh, shards = None if refresh is None else as_seconds("refresh", refresh), as_shards(shards)
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)

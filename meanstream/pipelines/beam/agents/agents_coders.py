@@ -18,16 +18,18 @@ from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
-from meanstream.operators.collaboration.registry import SUMMARIES
+from meanstream.operators.collaboration.registry import SUMMARIES, Collaboration
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import OwnSamples, ReleaseColumns
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
     AgentSamples,
     EstimateBatch,
+    ForgetAgent,
     ForShard,
     OwnBatch,
     Packed,
@@ -146,6 +148,8 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return b"m" + b"".join(_TICK.pack(tick.number, tick.newest) for tick in value.ticks)
         if isinstance(value, Packed):
             return b"p" + value.encoded
+        if isinstance(value, ForgetAgent):
+            return b"f" + value.agent.encode()
         raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
 
     def decode(self, encoded: bytes) -> ForShard:
@@ -157,6 +161,8 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return Ticks(tuple(Tick(*one) for one in _TICK.iter_unpack(encoded[1:])))
         if encoded[:1] == b"p":
             return Packed(encoded[1:])
+        if encoded[:1] == b"f":
+            return ForgetAgent(encoded[1:].decode())
         raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
     def estimate_size(self, value: ForShard) -> int:
@@ -357,6 +363,21 @@ CODERS: dict[type, type[coders.Coder]] = {
 
 for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
+
+
+def require_coded(collaboration: Collaboration) -> None:
+    """Refuse a collaboration whose summary or population has no coder, before the pipeline runs."""
+    empty = np.zeros(0, np.int64)
+    none = ReleaseColumns(
+        agent=empty, index=empty, count=empty, total=empty, mean=np.zeros(0), noise_variance=np.zeros(0)
+    )
+    summary = collaboration.summarize(none)
+    for what, made, known in (
+        ("summaries", summary, SUMMARIES),
+        ("populations", collaboration.fit_summary(summary, 1.0), POPULATIONS),
+    ):
+        rule = f"use one of Meanstream's {what} on Beam ({', '.join(one.__name__ for one in known.values())})"
+        require(type(made) in known.values(), "collaboration", rule, type(made).__name__)
 
 
 def _plain(fitted: Any) -> tuple[list[Any], Columns]:

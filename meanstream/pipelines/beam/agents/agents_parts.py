@@ -72,7 +72,8 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
 
     Input: samples in the global window, their parts taken by name (`elements.SampleFields`),
     or batches of them made by `agent_batch`. Output: `Released`. An element that is no sample goes to `rejected`, and
-    changes nothing for the others.
+    changes nothing for the others. A `ForgetAgent` among them erases what the state holds of an agent: samples of it
+    that come later are counted (`rejected_forgotten`) if it has released, and begin a new agent if it has not.
 
     **Privacy.** Neighboring streams differ in the value of one sample (with `settings.per_person`: of all samples of
     one person within an agent); who produced samples and when is public. All releases of an agent are (epsilon,

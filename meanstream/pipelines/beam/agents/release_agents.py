@@ -22,12 +22,24 @@ from meanstream.operators.agents.persons import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
-from meanstream.pipelines.beam.agents.agents_shard import AgentShard, Turn
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    ForgetAgent,
+    ForShard,
+    OwnBatch,
+    Tick,
+    records_of_agents,
+)
+from meanstream.pipelines.beam.agents.agents_shard import FORGOTTEN, AgentShard, Turn
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger, charges_of_rows
 from meanstream.pipelines.beam.agents.journal import StateJournal
-from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting, take_waiting_samples
+from meanstream.pipelines.beam.agents.waiting_samples import (
+    WaitingTurns,
+    forget_waiting_samples,
+    keep_waiting,
+    take_waiting_samples,
+)
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
@@ -84,13 +96,13 @@ class ReleaseShard(Step):
         self._known: dict[int, tuple[bytes, AgentShard]] = {}
         counted = ("agents", "exhausted", "releases", "refusals", "drifts", "drift_warnings")
         self._counters = {name: metric_counter(name) for name in counted}
-        reasons = ("late", "duplicate", TOO_MANY, *UNCOUNTED.values())
+        reasons = ("late", "duplicate", TOO_MANY, FORGOTTEN, *UNCOUNTED.values())
         self._rejected = {reason: metric_counter("rejected_", reason) for reason in reasons}
         self._lasted, self._lag = DistributionOf("batch_milliseconds"), DistributionOf("release_lag_milliseconds")
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
-        element: tuple[int, Packed | Tick],
+        element: tuple[int, ForShard],
         waiting: Any = beam.DoFn.StateParam(WAITING),
         ticks: Any = beam.DoFn.StateParam(TICKS),
         timer: Any = beam.DoFn.TimerParam(DUE),
@@ -98,9 +110,19 @@ class ReleaseShard(Step):
         head: Any = beam.DoFn.StateParam(HEAD),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
+        changes: Any = beam.DoFn.StateParam(CHANGES),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
     ) -> None:
-        """Keep samples until their window has ended."""
+        """Keep samples until their window has ended; forget an agent at once."""
         self._mark.claim(made, waiting, ticks, state, head)
+        if isinstance(element[1], ForgetAgent):
+            forget_waiting_samples(waiting, element[1].agent)
+            journal = StateJournal(state, changes, head)
+            shard = self._shard(element[0], journal, ledger)
+            shard.forget(element[1].agent, keyed_owner_words)
+            journal.save(None, shard.to_bytes)
+            self._known[element[0]] = journal.mark, shard
+            return
         keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]

@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForgetAgent
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
@@ -49,6 +49,7 @@ class SplitByShard(Step):
     def setup(self) -> None:
         """Begin without agents."""
         self._directory = AgentDirectory(self._shards)
+        self._words = RememberedWords()
         self._reader = SampleReader(self._intake)
 
     def start_bundle(self) -> None:
@@ -56,7 +57,10 @@ class SplitByShard(Step):
         self._reader.start()
 
     def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
-        """Take a sample, or a batch of them."""
+        """Take a sample, or a batch of them; send on whom to forget."""
+        if isinstance(element, ForgetAgent):
+            shard = int(self._words.of([element.agent])[0, 1] % np.uint64(self._shards))
+            return [*self._split(), (shard, element)]  # what came before it goes before it
         return self._split() if self._reader.add(element, time) else None
 
     def finish_bundle(self) -> Iterator[Any]:

@@ -20,6 +20,7 @@ import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.transforms.window import WindowFn
 
+from meanstream.operators.estimators.registry import estimator_name
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, sample_batch
 from meanstream.pipelines.beam.element_types.elements import SampleFields
@@ -122,8 +123,9 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : str or RoundsSettings
-        A key of `meanstream.operators.estimators.registry.ESTIMATORS`; or all settings, whose name is needed here.
+    estimator : str, class or RoundsSettings
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`, or a class of your own; or all settings, whose
+        name is needed here.
     options, fields, secret, shards
         As for `SummarizeUsers`.
     max_stages : int, optional
@@ -143,7 +145,7 @@ epsilon 1), got None
 
     def __init__(
         self,
-        estimator: str | RoundsSettings,
+        estimator: str | type[Any] | RoundsSettings,
         options: EngineOptions | None = None,
         *,
         fields: SampleFields | None = None,
@@ -162,7 +164,10 @@ epsilon 1), got None
         given = settings_from_parameters(whole, parameters, ("lower", "upper", "epsilon", "window"))
         if whole is None:
             given["window"] = as_window(given["window"])
-        self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
+        if isinstance(estimator, RoundsSettings):
+            self._settings = estimator
+        else:
+            self._settings = RoundsSettings(estimator=estimator_name(estimator), **given)
         shards = as_shards(shards)
         self._secret = secret or SecretLocation()
         self._shards = shards

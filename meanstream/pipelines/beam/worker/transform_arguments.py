@@ -29,7 +29,7 @@ def as_seconds(name: str, value: Any) -> float:
     [60.0, 60.0, 60.0, 60.0]
     >>> as_seconds("refresh", "soon")
     Traceback (most recent call last):
-    ValueError: refresh must be a duration such as 90s, 15m, 1h, 1d or 2w, got 'soon'
+    ValueError: refresh must be a duration such as 90s, 15m (minutes), 1h, 1d or 2w, got 'soon'
     """
     if isinstance(value, Duration):
         return float(value.micros / 1e6)

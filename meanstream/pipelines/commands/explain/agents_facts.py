@@ -65,6 +65,9 @@ def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ..
         "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)"
         if settings.per_person is None
         else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
+        "estimand": "each agent's long-run mean: what its own mean approaches as samples go on"
+        if settings.memory == "forever"
+        else "each agent's level at present, as its memory weighs samples",
         "unit": unit,
         "odds": odds,
         "public": "names of agents, numbers and times of their samples, validity of records"
@@ -207,6 +210,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *explain_answer_lines(facts["answer"]),
         explain_unit_name(facts["name"]),
         f"mode            {facts['mode']}",
+        f"estimated       {facts['estimand']}",
         f"neighboring     {facts['neighboring']}",
         f"public          {facts['public']}",
         f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: {total['over']}",

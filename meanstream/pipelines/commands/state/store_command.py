@@ -13,16 +13,17 @@ from meanstream.pipelines.options.declared import INPUT, cli_option
 
 
 def forget(
-    agent: Annotated[str, typer.Argument(help="Name of the agent.", metavar="AGENT")],
+    agent: Annotated[str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")],
     *,
-    store: Annotated[Path, cli_option("Store of an engine of agents, which is stopped.", INPUT)],
+    store: Annotated[Path, cli_option("Store of an engine, which is stopped.", INPUT)],
     as_json: JsonOption = False,
 ) -> None:
     """Erase all that is private of an agent from a store, for good; its further samples are rejected.
 
     Sums, waiting samples and everything computed from them leave the file and later backups. Releases were public and
     stay public, and the budget that they spent stays spent. Estimates already written stay in their sinks, and older
-    backups keep what they hold: delete these yourself.
+    backups keep what they hold: delete these yourself. Of a user of rounds the sums of open windows leave, reports
+    stay, and samples that come later count again within what is left of the budget.
 
     \b
     Example:

@@ -17,6 +17,8 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 from meanstream.streaming.agents.agents_homes import moves_summary
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.replay.reopen import reopened_source_name
+from meanstream.streaming.rounds.forget_user import forget_user
+from meanstream.streaming.store.kind import OF_USERS, store_kind
 from meanstream.streaming.store.source_identity import (
     adopt_source_identity,
     adopt_source_identity_of_copy,
@@ -27,11 +29,12 @@ from meanstream.streaming.store.state_store import Store, StoreError
 
 
 def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
-    """Erase all that is private of an agent from a store, for good; its further samples are rejected."""
+    """Erase all that is private of an agent, or of a user of rounds, from a store, for good."""
     try:
         opened = Store.amend(store)
         try:
-            gone = forget_agent(opened, agent)
+            of_rounds = store_kind(opened.settings() or {}) == OF_USERS
+            gone = (forget_user if of_rounds else forget_agent)(opened, agent)
         finally:
             opened.close()
     except StoreError as error:
@@ -39,11 +42,8 @@ def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
     if as_json:
         print_options_json(asdict(gone))
         return
-    kept = (
-        f"{gone.releases:,} releases stay public, and stay spent in the ledger"
-        if gone.name_kept
-        else "it had released nothing, and its name is gone, too"
-    )
+    public = "rounds stay spent in the ledger" if of_rounds else "releases stay public, and stay spent in the ledger"
+    kept = f"{gone.releases:,} {public}" if gone.name_kept else "it had released nothing, and its name is gone, too"
     typer.echo(f"{agent!r} is forgotten, with {gone.samples_waiting:,} samples that waited; {kept}")
     typer.echo("estimates already written stay in their sinks, and older backups keep what they hold")
 

@@ -94,7 +94,7 @@ class Health:
         silences = self._silences(up, statistics["ts"])
         fresh = [one for one in up if 0 <= one.get("rxidle", 0) < most]
         silent = [silence for silence in silences if silence >= most]
-        answering = up and (fresh or not silent)  # a connection that is queried nothing says nothing for the others
+        answering = up and (fresh or not silent)  # a connection without requests says nothing for the others
         trying = not up and any(broker["state"] != "INIT" for broker in statistics["brokers"].values())
         self._trying = self._trying + 1 if trying else 0
         if answering and self._down:

@@ -23,7 +23,7 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 WAIT_SECONDS = 15.0
-"""So long is waited for what a broker was queried."""
+"""Seconds to wait for an answer of a broker."""
 
 GONE_SECONDS = 10.0
 """A topic that is unknown for so long is taken as deleted: a broker that has just started may not know it yet."""

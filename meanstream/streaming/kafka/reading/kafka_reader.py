@@ -49,7 +49,7 @@ from meanstream.streaming.sources.source_protocol import AgentsOfStore
 logger = logging.getLogger("meanstream.kafka")
 
 ASK_SECONDS = 10.0
-"""So long is waited for what a broker is queried while nothing is read."""
+"""Seconds to wait for an answer of a broker while nothing is read."""
 CLOSE_SECONDS = 3.0
 FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""

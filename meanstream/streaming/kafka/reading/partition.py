@@ -26,7 +26,7 @@ from meanstream.streaming.kafka.connection.kafka_topics import require_topic
 from meanstream.streaming.kafka.connection.values import PartitionRecords, message_extras
 
 ASK_SECONDS = 10.0
-"""So long is waited for what a broker is queried."""
+"""Seconds to wait for an answer of a broker."""
 CHUNK = 500
 """So many messages are taken at once, as in `meanstream.streaming.kafka.reading.kafka_reader`."""
 MORE_SECONDS = 0.05

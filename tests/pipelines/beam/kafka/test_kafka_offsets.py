@@ -149,7 +149,10 @@ def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: flo
     [
         (0.5, "turn must be in 1..300 s, got 0.5"),
         ("10m", "turn must be in 1..300 s, got 600.0"),
-        ("soon", "turn must be a duration such as 90s, 15m, 1h, 1d or 2w, got 'soon'"),
+        (
+            "soon",
+            "turn must be a duration such as 90s, 15m (minutes), 1h, 1d or 2w, got 'soon'",
+        ),
         (float("nan"), "turn must be "),
     ],
 )
