@@ -39,7 +39,7 @@ def move_agents_of_partition(*, from_: Path, to: Path, partition: int, secret_fi
         raise BadOption(str(error)) from None
     finally:
         giver.close()
-    _tell(facts, as_json=as_json)
+    _print_facts(facts, as_json=as_json)
 
 
 def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
@@ -110,7 +110,7 @@ def _write_secret(path: Path, secret: bytes) -> bool:
     return not found
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_options_json(facts)
         return
