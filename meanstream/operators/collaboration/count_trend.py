@@ -26,7 +26,7 @@ SPREAD_SLOPES = (-0.5, -0.25, 0.0, 0.25, 0.5)
 SPREAD_SLOPE_SHARE = (0.05, 0.15, 0.6, 0.15, 0.05)
 """and the prior probability of each."""
 KNOT, REACH = 0.5, 3.0
-"""The random walk is linear between knots so many decades apart, and ends so many decades from the middle."""
+"""The random walk is linear between knots that many decades apart, and ends that many decades from the middle."""
 UNTOLD = 0.025
 """Between the counts that leave this share of the information out on either side the trend bends; beyond, it is a line:
 what large counts show of a bend says nothing of agents of three samples."""
@@ -106,7 +106,7 @@ class CountTrend:
     lower: float
     upper: float
 
-    def given(self, count: Floats) -> tuple[Floats, Floats, Floats]:
+    def predict(self, count: Floats) -> tuple[Floats, Floats, Floats]:
         """Give each model's center of an agent's mean, its variance, and the spread, shape (n_models, n).
 
         The variance is that of the spread and of what is not known of the trend; far from all releases it is wide.
@@ -122,7 +122,7 @@ class CountTrend:
 
     def described(self, count: Floats) -> Floats:
         """Give the mean of the means, its standard deviation, and their spread, averaged over models, shape (3, n)."""
-        center, variance, spread = self.given(count)
+        center, variance, spread = self.predict(count)
         mean = self.weight @ center
         unknown = self.weight @ (variance - spread**2 + (center - mean) ** 2)
         return np.stack([mean, np.sqrt(np.maximum(unknown, 0.0)), self.weight @ spread])
@@ -184,11 +184,11 @@ class TrendFit:
         tau = _spread_at(grid[1], grid[2], np.clip(x, *bends) - pivot, most=width / 2)
         variance = (grid[0][:, None] / groups.count + groups.noise_variance + tau**2) / width**2
         normal = _Normal.of(groups, variance, _basis(x, bends), middle=(lower + upper) / 2, width=width)
-        models = [normal.given(*_prior_stddev(bend, grid[1] / width)) for bend in BENDING]
+        models = [normal.posterior(*_prior_stddev(bend, grid[1] / width)) for bend in BENDING]
         # The evidence is a density per release, in the value's unit: the same as that of other models.
         log_evidence = np.stack([m[0] + prior + np.log(p) for m, p in zip(models, BENDING_SHARE, strict=True)])
         still = grid[2] == 0.0
-        flat = (normal.given(*_prior_stddev(None, grid[1] / width))[0] + prior)[still]
+        flat = (normal.posterior(*_prior_stddev(None, grid[1] / width))[0] + prior)[still]
         flat -= np.log(SPREAD_SLOPE_SHARE[SPREAD_SLOPES.index(0.0)])
         top = log_evidence.max()
         weight = np.exp(log_evidence - top)
@@ -234,7 +234,7 @@ class _Normal:
             information=(precision @ outer).reshape(-1, d, d),
         )
 
-    def given(self, use: Ints, stddev: Floats) -> tuple[Floats, Floats, Floats]:
+    def posterior(self, use: Ints, stddev: Floats) -> tuple[Floats, Floats, Floats]:
         """Log evidence, mean and covariance of the coefficients; of those in `use`, shape (d,), the others are 0.
 
         `stddev` are those of their prior, shape (n_models, d). The coefficients are solved for in units of it: where

@@ -40,7 +40,7 @@ class MixturePrior:
         Weights for the value, and for the interval. Not normalized.
     center, variance : float array, shape (n_components,)
     is_class : float array, shape (n_components,)
-        1 for a component of several, 0 for what describes everybody.
+        1 for a component of several, 0 for what describes everyone.
     width : float
         Of the declared bounds.
     """
@@ -247,7 +247,7 @@ def posterior_doubted_interval(
     Notes
     -----
     A prior predicts that an answer leaves the own mean by `sqrt(1 - kept^2)` of its standard errors. Who is left by
-    more is far from everybody, or the prior is wrong: its spread is read off noisy releases, and populations have
+    more is far from everyone, or the prior is wrong: its spread is read off noisy releases, and populations have
     longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
     holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
     mean goes from a third of what is predicted to a fifth more than it; whom the prior describes has the shorter

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
-if TYPE_CHECKING:
-    from meanstream.operators.collaboration.registry import FittedPopulation
-
 ALIKE = 1.02
 """Variances whose ratio is within this of 1 give one answer."""
+
+
+class FittedPopulation(Protocol):
+    """What everybody's releases say: public, computed once per snapshot."""
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: answer each agent, given its own raw mean."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
+        ...
 
 
 def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
@@ -23,7 +32,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     Parameters
     ----------
     fitted : FittedPopulation
-        Public: what everybody's releases say.
+        Public: what everyone's releases say.
     own : OwnMeans
         With the variance of each mean for its interval and for its value.
     level : float
@@ -31,7 +40,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
 
     Notes
     -----
-    Where samples depend on each other an own mean is worth less than so many independent samples if the next month is
+    Where samples depend on each other an own mean is worth less than that many independent samples if the next month is
     asked for, and as much if another half of the same samples is. So the value is half-way: the mean of the answers
     with both variances. The interval is that of the long-run variance, about the value; each of its sides is the root
     of the squares of its own length and of what the value was moved by.

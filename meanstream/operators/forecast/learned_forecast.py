@@ -53,7 +53,7 @@ class LearnedForecast:
         """Of a release around its agent's mean."""
         return np.asarray(self.sampling / self.count + self.noise)
 
-    def told(self, own: Floats) -> LearnedErrors:
+    def predict(self, own: Floats) -> LearnedErrors:
         """Predict for agents whose own means have these variances."""
         if self.number.sum() < 2:
             return LearnedErrors(own, own)

@@ -17,14 +17,8 @@ def require_matplotlib_for_plots() -> None:
         raise BadOption("pictures need matplotlib: pip install 'meanstream[plot]'")
 
 
-def plots_picture_place(out: Path, name: str) -> Path:
-    """Say where a picture goes, before anything is computed.
-
-    Raises
-    ------
-    BadOption
-        If there is no such folder, or something else than a picture of ours is there.
-    """
+def plot_path(out: Path, name: str) -> Path:
+    """Say where a picture goes, before anything is computed."""
     if not out.is_dir():
         raise BadOption(f"out must be an existing directory, got {str(out)!r}")
     require_new_output("out", out / name, PICTURE_MARK, "a picture of this command")
@@ -32,15 +26,7 @@ def plots_picture_place(out: Path, name: str) -> Path:
 
 
 def draw_plot(result: dict[str, Any], path: Path) -> None:
-    """Draw the panels of a reproduced figure side by side into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `panels`, each with a title and curves of `checkpoints`, `mse` and perhaps `reference`; see `reproduce`.
-    path : Path
-        File to write.
-    """
+    """Draw the panels of a reproduced figure side by side into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -56,9 +42,7 @@ def draw_plot(result: dict[str, Any], path: Path) -> None:
             ax.legend(fontsize=7.5, loc="best")
             explained.append(labels)
     axes[0].set_ylabel("average mean squared error")
-    figure.suptitle(
-        f"Yakimenka et al., Fig. {result['figure']}: {result['runs']} runs, seed {result['seed']}", fontsize=11
-    )
+    figure.suptitle(f"{result['title']}: {result['runs']} runs, seed {result['seed']}", fontsize=11)
     save_output_figure("out", path, figure, dpi=150)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the curator's errors, beside reference ranges."""
+"""Pictures of the curator's errors, next to reference ranges."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ from meanstream.pipelines.commands.command_outputs import save_output_figure
 
 
 def draw_cummings(result: dict[str, Any], path: Path) -> None:
-    """Draw errors above and their ratios to Algorithm 2 below, one column per law of sizes, into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        From `meanstream.pipelines.commands.papers.reproduce.cummings_figures.measure_cummings_figures`.
-    path : Path
-        File to write.
-    """
+    """Draw errors above and their ratios to Algorithm 2 below, one column per law of sizes, into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

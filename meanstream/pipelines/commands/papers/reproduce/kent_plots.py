@@ -9,15 +9,7 @@ from meanstream.pipelines.commands.command_outputs import save_output_figure
 
 
 def draw_kent(result: dict[str, Any], path: Path) -> None:
-    """Draw the panels of a reproduced figure side by side into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `figure`, `runs`, `seed` and `panels`; see `meanstream.pipelines.commands.papers.reproduce.reproduce_kent`.
-    path : Path
-        File to write.
-    """
+    """Draw the panels of a reproduced figure side by side into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

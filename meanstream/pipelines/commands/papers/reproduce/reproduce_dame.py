@@ -1,4 +1,4 @@
-"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers beside the reference and as a picture."""
+"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers next to the reference and as a picture."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def reproduce_dame(
     with refusing_options():
         _configuration(ESTIMATED[0], SHARES[0], runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.dame_plots import draw_dame
-    from meanstream.pipelines.commands.plots import plots_picture_place, require_matplotlib_for_plots
+    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"dame-figure-{figure}.png")
+    picture = plot_path(out, f"dame-figure-{figure}.png")
     panels = _bounds() if figure == "1a" else _errors(runs, seed, progress=not json)
     result = {"figure": figure, "runs": runs if figure == "1b" else None, "seed": seed, "panels": panels}
     draw_dame(result, picture)
@@ -68,7 +68,7 @@ def _errors(runs: int, seed: int, *, progress: bool) -> list[dict[str, Any]]:
     for estimated in ESTIMATED:
         if progress:
             sys.stderr.write(f"figure 1b: {estimated.label}\n")
-        # Forcing a size that nobody has is no estimator.
+        # Forcing a size that no one has is no estimator.
         shares = [share for share in SHARES if share > 0 or "effective_size" not in estimated.options]
         found = [simulate_rounds(_configuration(estimated, share, runs, seed)) for share in shares]
         curves.append(
@@ -136,7 +136,7 @@ def _curve(  # noqa: PLR0917 - private
 
 
 def reproduce_dame_text(result: dict[str, Any]) -> str:
-    """Lay out our numbers beside the reference."""
+    """Lay out our numbers next to the reference."""
     runs = "" if result["runs"] is None else f", {result['runs']} runs"
     lines = [f"figure {result['figure']}{runs}"]
     for panel in result["panels"]:
@@ -145,10 +145,10 @@ def reproduce_dame_text(result: dict[str, Any]) -> str:
             reference = {entry["x"]: entry["y"] for entry in curve["reference"]}
             shown = [(x, y) for x, y in zip(curve["x"], curve["y"], strict=True) if x in reference or not reference]
             step = 1 if reference else max(len(shown) // 5, 1)
-            cells = [f"{x:.3g}: {y:.3g}" + _beside(reference.get(x)) for x, y in shown[::step]]
+            cells = [f"{x:.3g}: {y:.3g}" + _reference_text(reference.get(x)) for x, y in shown[::step]]
             lines.append(f"  {curve['label']:<34}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 
-def _beside(reference: float | None) -> str:
+def _reference_text(reference: float | None) -> str:
     return "" if reference is None else f" (reference {reference:.3g})"

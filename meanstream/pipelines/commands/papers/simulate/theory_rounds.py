@@ -6,9 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _option(help_text: str) -> Any:
-    return typer.Option(help=help_text)
+    return cli_option(help_text, INPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +40,7 @@ class BoundsOptions:
     json: JsonOption = False
 
     def bounds(self) -> list[Bound]:
-        """Check everything, and evaluate every bound.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check everything, and evaluate every bound."""
         from meanstream.operators.papers.bounds.cummings_theorems import CummingsProblem, cummings_theorems
         from meanstream.operators.papers.bounds.dame_theorems import dame_theorems
         from meanstream.operators.papers.bounds.kent_explicit import kent_explicit_bounds
