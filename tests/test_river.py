@@ -60,7 +60,10 @@ def test_river_s_checks_of_an_aggregate_fail_where_those_of_its_own_mean_do(kind
     alone = PrivateMean(**ASK, noise=environment_noise("test"))
     how = alone if kind == "alone" else AgentMean(_model(collaboration="james_stein"))
     plain = _check_as_river_does(feature_extraction.TargetAgg(by="gallup", how=stats.Mean()))
-    assert _check_as_river_does(feature_extraction.TargetAgg(by="gallup", how=how)) <= {*plain, "check_shuffle_features_no_impact"}
+    assert _check_as_river_does(feature_extraction.TargetAgg(by="gallup", how=how)) <= {
+        *plain,
+        "check_shuffle_features_no_impact",
+    }
 
 
 def test_releases_are_those_of_agents() -> None:

@@ -75,9 +75,9 @@ class SimulationOptions:
         _option("How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none."),
     ] = None
     test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
-    variance: Annotated[str | None, _option("Variance of a sample: known | released | from_releases | bayesian.")] = (
-        None
-    )
+    variance: Annotated[
+        str | None, _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys.")
+    ] = None
     noise: Noise = None
     calibration: Calibration = None
     levels: Levels = None
