@@ -49,7 +49,7 @@ def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
     out: Annotated[Path, typer.Option(help="Folder for colme-figure-N.png.")] = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Reproduce Fig. 2, 3 or 4 of "Differentially-private collaborative online personalized mean estimation".
+    """Reproduce figures 2 to 4 of "Differentially-private collaborative online personalized mean estimation".
 
     Runs the simulations, writes a PNG like the paper's, and prints our numbers next to reference values.
 
@@ -67,10 +67,12 @@ def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
         draw_plot,
         plots_picture_place,
         require_matplotlib_for_plots,
+        say_duration,
     )
 
     require_matplotlib_for_plots()
     picture = plots_picture_place(out, f"colme-figure-{figure}.png")
+    say_duration(str(figure), chosen.seconds * runs, quiet=json)
     result = _measure(figure, chosen, runs, seed, progress=not json)
     draw_plot(result, picture)
     result["png"] = str(picture)
@@ -96,7 +98,15 @@ def _measure(number: int, figure: ColmeFigure, runs: int, seed: int, *, progress
                 sys.stderr.write(f"figure {number}: {panel.title}: {curve.label}\n")
             config = _configuration(panel, curve, runs, seed)
             curves.append(_described(curve) | (_expected(config) if panel.theory else _simulated(config)))
-        panels.append({"title": panel.title, "agents": panel.agents, "steps": panel.steps, "curves": curves})
+        panels.append(
+            {
+                "title": panel.title,
+                "agents": panel.agents,
+                "steps": panel.steps,
+                "measure": panel.measure,
+                "curves": curves,
+            }
+        )
     return {"figure": number, "runs": runs, "seed": seed, "note": figure.note, "panels": panels}
 
 
@@ -128,7 +138,7 @@ def _simulated(config: SimulationConfig) -> dict[str, Any]:
     from meanstream.operators.simulation.pairwise import simulate_pairwise
 
     result = simulate_pairwise(config)
-    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage")
+    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage", "type1")
     return {name: getattr(result, name) for name in shown}
 
 
@@ -157,15 +167,30 @@ def _described(curve: ColmeCurve) -> dict[str, Any]:
 
 def reproduce_command_text(result: dict[str, Any]) -> str:
     """Lay out our errors beside the reference."""
-    lines = [f"figure {result['figure']}, {result['runs']} runs"]
+    lines = [f"figure {result['figure']}, {result['runs']} runs; mean squared error (standard error)"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}")
         for curve in panel["curves"]:
-            ours = dict(zip(curve["checkpoints"], curve["mse"], strict=True))
+            ours = dict(zip(curve["checkpoints"], curve[panel.get("measure", "mse")], strict=True))
+            error = dict(zip(curve["checkpoints"], curve.get("stderr") or [], strict=bool(curve.get("stderr"))))
+            error = {} if panel.get("measure") == "type1" else error
             reference = {entry["step"]: entry["mse"] for entry in curve["reference"]}
-            cells = [f"{step}: {ours[step]:.3g}" + _beside(reference.get(step)) for step in REFERENCE_STEPS]
+            shown = {} if panel.get("measure") == "type1" else reference
+            cells = [
+                f"{step}: {_number(ours[step])}{_give_or_take(error.get(step))}{_beside(shown.get(step))}"
+                for step in REFERENCE_STEPS
+            ]
             lines.append(f"  {curve['label']:<28}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _give_or_take(stderr: float | None) -> str:
+    """Show a standard error, where there is one."""
+    return "" if stderr is None else f" ({stderr:.0e})"
 
 
 def _beside(reference: float | None) -> str:
