@@ -91,11 +91,11 @@ release: $(STAMP) sbom
 	rm -rf dist build/release
 	mkdir -p build/release/tree
 	git archive HEAD | tar x -C build/release/tree
-	$(BIN)/python requirements/release.py prepare build/release/tree $(URL)
+	$(BIN)/python requirements/check_release.py prepare build/release/tree $(URL)
 	UV_CONSTRAINT=$(abspath requirements/build.lock) $(BIN)/python -m build --installer uv --outdir dist build/release/tree
 	$(BIN)/python -m twine check --strict dist/*
 	cp out/sbom.json dist/sbom.json
-	$(BIN)/python requirements/release.py check build/release/tree dist
+	$(BIN)/python requirements/check_release.py check build/release/tree dist
 	$(UV) venv -q build/release/venv
 	$(UV) pip install -q -p build/release/venv/bin/python -c requirements/dev.lock dist/*.whl
 	cd build/release && venv/bin/meanstream explain agents --lower 0 --upper 1 --epsilon 1 --delta 1e-6 > /dev/null

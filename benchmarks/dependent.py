@@ -11,7 +11,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from meanstream.operators.simulation.dependence import DependenceConfig, DependenceResult, simulate_dependence
+from meanstream.operators.papers.simulation.dependence_laws import (
+    DependenceConfig,
+    DependenceResult,
+    simulate_dependence,
+)
 
 PROCESSES = {
     "none": "independent samples",

@@ -25,8 +25,8 @@ import numpy as np
 from engine import run_engine, write_events
 from pyarrow import csv, parquet
 
-from meanstream.operators.simulation.config import SimulationConfig
-from meanstream.operators.simulation.pairwise import simulate_pairwise
+from meanstream.operators.papers.simulation.config import SimulationConfig
+from meanstream.operators.papers.simulation.simulated_pairwise import simulate_pairwise
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.wire import PersonalEstimate
 

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 
-from tests.fuzz.options import fuzz_options
+from tests.fuzz.fuzzed_options import fuzz_options
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 
-from tests.fuzz.records import Findings, fuzz_records
+from tests.fuzz.fuzzed_records import Findings, fuzz_records
 
 
 def main() -> None:

@@ -26,18 +26,18 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from meanstream.pipelines.commands.own_process import mark_own_process
-from meanstream.pipelines.commands.run.agents import run_agents_engine
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.commands.run.run_agents import run_agents_engine
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.events.times import iso_times
 from tests.servers.support.broker import temporary_broker
 
 TOPIC = "samples"
 PARTITIONS = 4
 LATE_IMPORTS = (
-    "meanstream.streaming.agents.engine",
-    "meanstream.streaming.kafka.source",
+    "meanstream.streaming.agents.agents_engine",
+    "meanstream.streaming.kafka.reading.kafka_source",
     "meanstream.streaming.open_source",
-    "meanstream.streaming.store.deployment",
+    "meanstream.streaming.store.store_deployment",
 )
 """Imported where they are used, which takes a second: before the clock starts."""
 

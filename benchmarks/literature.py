@@ -38,7 +38,7 @@ from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.streaming.agents.declared_covariates import covariates_of_table
 

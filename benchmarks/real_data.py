@@ -46,17 +46,17 @@ from real.sets import SETS, RealSet, real_sets
 from real.strata import measure_strata, runs_of, strata_table
 from real.subgroups import subgroup_rows, subgroup_table
 
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.streaming.agents.declared_covariates import covariates_of_columns
-from meanstream.streaming.store.secret import noise_from_secret
+from meanstream.streaming.store.secret_source import noise_from_secret
 
 NAME = "real-data"
 METHODS = ("learned_prior", "pooled_prior", "james_stein", "tests")

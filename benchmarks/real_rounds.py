@@ -31,12 +31,12 @@ import numpy as np
 from real.sets import SETS, RealSet, real_sets
 
 from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.central import run_central
-from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
-from meanstream.operators.rounds.records import Estimate, Summaries
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.central_rounds import run_central
+from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_records import Estimate, Summaries
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 PERIODS = {"week": 7, "month": 30}
 WINDOWS = {"tail, delay": "week", "flight, delay": "week", "tail, air time": "week"} | {

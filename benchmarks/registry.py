@@ -22,12 +22,12 @@ import numpy as np
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from meanstream.pipelines.commands.run.agents import run_agents_engine
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.commands.run.run_agents import run_agents_engine
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.events.times import iso_times
-from meanstream.streaming.kafka.schemas.registered import wire_head
+from meanstream.streaming.kafka.connection.registered import wire_head
+from tests.servers.support.apicurio import register, running_registry
 from tests.servers.support.broker import temporary_broker
-from tests.servers.support.registry import register, running_registry
 
 PARTITIONS = 4
 SCHEMA = {

@@ -15,14 +15,14 @@ from time import process_time
 
 import numpy as np
 
-from meanstream.operators.simulation.config import SimulationConfig
-from meanstream.operators.simulation.pairwise import (
+from meanstream.operators.papers.simulation.agent_population import Simulated
+from meanstream.operators.papers.simulation.config import SimulationConfig
+from meanstream.operators.papers.simulation.simulated_pairwise import (
     simulate_pairwise,
     simulated_pairwise_design_variance,
     simulated_pairwise_noise,
 )
-from meanstream.operators.simulation.population import Simulated
-from meanstream.operators.simulation.transcription import Inputs, transcribe
+from meanstream.operators.papers.simulation.transcription import Inputs, transcribe
 
 
 def main() -> None:

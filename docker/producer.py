@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from meanstream.streaming.events.columns import SampleColumns
 from meanstream.streaming.events.encode import encode_columns_as_lines
+from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.events.wire import Sample
-from meanstream.streaming.kafka.client import Producer, make_client_producer
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.outputs import open_output_topic
-from meanstream.streaming.kafka.sink import sink_records
-from meanstream.streaming.sources.synthetic import SyntheticPopulation, SyntheticSource
+from meanstream.streaming.kafka.connection.kafka_client import Producer, make_client_producer
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
+from meanstream.streaming.kafka.writing.kafka_sink import sink_records
+from meanstream.streaming.sources.synthetic_source import SyntheticPopulation, SyntheticSource
 
 TURN_SECONDS = 0.1
 FLUSH_SECONDS = 30.0

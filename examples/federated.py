@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from meanstream import Agents, AgentsSettings, KeyedNoise
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
 from meanstream.operators.records import ReleaseColumns
 
 ONCE = {"horizon": 1, "schedule": "geometric:1000000000000,2"}  # when its half of the season is over

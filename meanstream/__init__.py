@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meanstream.frames.forecasts import forecast_agents, simulate_agents
-    from meanstream.frames.means import private_means
-    from meanstream.frames.plan import plan_means
-    from meanstream.frames.windows import private_windows
+    from meanstream.frames.plan_means import plan_means
+    from meanstream.frames.private_means import private_means
+    from meanstream.frames.private_windows import private_windows
     from meanstream.operators.agents.agents import Agents
+    from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.agents.running_mean import PrivateMean
-    from meanstream.operators.agents.settings import AgentsSettings
-    from meanstream.operators.collaboration.prior import LearnedPrior
+    from meanstream.operators.collaboration.mixture_prior import LearnedPrior
     from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
     from meanstream.operators.noise.keyed import KeyedNoise
 
@@ -48,16 +48,16 @@ __all__ = [
 
 _HOME = {
     "Agents": "meanstream.operators.agents.agents",
-    "AgentsSettings": "meanstream.operators.agents.settings",
+    "AgentsSettings": "meanstream.operators.agents.agents_settings",
     "ESTIMATORS": "meanstream.operators.estimators.registry",
     "KeyedNoise": "meanstream.operators.noise.keyed",
-    "LearnedPrior": "meanstream.operators.collaboration.prior",
+    "LearnedPrior": "meanstream.operators.collaboration.mixture_prior",
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
     "forecast_agents": "meanstream.frames.forecasts",
-    "plan_means": "meanstream.frames.plan",
-    "private_means": "meanstream.frames.means",
-    "private_windows": "meanstream.frames.windows",
+    "plan_means": "meanstream.frames.plan_means",
+    "private_means": "meanstream.frames.private_means",
+    "private_windows": "meanstream.frames.private_windows",
     "simulate_agents": "meanstream.frames.forecasts",
 }
 

@@ -13,15 +13,15 @@
 `AgentsSettings`       bounds, privacy budget and schedule of agents; `RoundsSettings` those of rounds
 =====================  =============================================================================================
 
-The other names are the parts, settings and results of these. `meanstream.pipelines.agents` and
-`meanstream.pipelines.rounds` say what each transform releases, and to whom.
+The other names are the parts, settings and results of these. `meanstream.pipelines.beam.agents.agent_transforms` and
+`meanstream.pipelines.beam.rounds.round_transforms` say what each transform releases, and to whom.
 """
 
 from __future__ import annotations
 
-from meanstream.pipelines.agents import *  # noqa: F403
-from meanstream.pipelines.agents import __all__ as _agents
-from meanstream.pipelines.rounds import *  # noqa: F403
-from meanstream.pipelines.rounds import __all__ as _rounds
+from meanstream.pipelines.beam.agents.agent_transforms import *  # noqa: F403
+from meanstream.pipelines.beam.agents.agent_transforms import __all__ as _agents
+from meanstream.pipelines.beam.rounds.round_transforms import *  # noqa: F403
+from meanstream.pipelines.beam.rounds.round_transforms import __all__ as _rounds
 
 __all__ = sorted({*_agents, *_rounds})  # noqa: PLE0605 - the two lists, not a third

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.beam_once import looked_at_once
-from tests.durations import SLOW, Meter, Recorder, known_durations
-from tests.grids import drawn_out, seed_of_commit
+from tests.kept_durations import SLOW, Meter, Recorder, known_durations
 from tests.scheduling import WaitAndCompute
 from tests.seeded import secrets_from_a_seed  # noqa: F401
+from tests.seeded_grids import drawn_out, seed_of_commit
 
 # A machine with much else to do is no fault. The same examples each time: a commit is good or not. Others are tried
 # by `pytest --hypothesis-profile=searching`.

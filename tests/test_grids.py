@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.grids import drawn_out
+from tests.seeded_grids import drawn_out
 
 
 class _Test(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from river import checks, evaluate, feature_extraction, linear_model, metrics, stats
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.river import AgentMean, CollaborativeMean, PrivateMean, environment_noise
 
 KEY = "9b1f6c04d2a85e73bb40c9f1e6a7250d"

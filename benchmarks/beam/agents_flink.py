@@ -12,8 +12,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks.beam.agents_work import SETTINGS, batches
-from meanstream.pipelines.agents import ReleaseMeans
-from meanstream.streaming.events.columns import SampleColumns
+from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans
+from meanstream.streaming.events.event_columns import SampleColumns
 from tests.servers.support.flink_cluster import FlinkCluster, missing
 
 PARALLELISM = 2

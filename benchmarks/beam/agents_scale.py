@@ -16,18 +16,18 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP
 from benchmarks.beam.agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
-from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
-from meanstream.pipelines.beam.agents.fit import FitReleases
-from meanstream.pipelines.beam.agents.gather import GatherShard
-from meanstream.pipelines.beam.agents.parts import agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, Tick
-from meanstream.pipelines.beam.agents.release import ReleaseShard
-from meanstream.pipelines.beam.agents.split import AgentDirectory, split_columns
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.samples import BATCH
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.state import StateOwner
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.fit_population import FitReleases
+from meanstream.pipelines.beam.agents.gather_releases import GatherShard
+from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
+from meanstream.pipelines.beam.agents.split_agents import AgentDirectory, split_columns
+from meanstream.pipelines.beam.element_types.beam_samples import BATCH
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
 
 SHARDS = 8
 OPTIONS = EngineOptions(refresh=None)

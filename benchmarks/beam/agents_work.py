@@ -14,8 +14,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans
-from meanstream.streaming.events.columns import SampleColumns
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans
+from meanstream.streaming.events.event_columns import SampleColumns
 
 BATCH = 1000
 BEGIN = 1.7e9

@@ -22,8 +22,8 @@ import apache_beam as beam
 import numpy as np
 
 from benchmarks.beam.agents_work import SETTINGS, cpu_seconds
-from benchmarks.beam.windows import AGENTS, PER_WINDOW, REFRESH, elements, window
-from meanstream.pipelines.agents import CollaborateAgents, SingleEvents
+from benchmarks.beam.beam_many_windows import AGENTS, PER_WINDOW, REFRESH, elements, window
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, SingleEvents
 
 WINDOWS = 100
 ROUNDS = 3

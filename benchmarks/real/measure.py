@@ -11,7 +11,7 @@ from real.sets import RealSet
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, OwnSamples, ReleaseColumns
 

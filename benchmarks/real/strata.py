@@ -15,10 +15,10 @@ from real.laws import LAWS
 from real.measure import Half, replayed
 from real.sets import RealSet, real_sets
 
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints
 

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.rounds.records import Summaries, Tally
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.vector_laws import vector_law_summaries
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.operators.papers.simulation.vector_laws import vector_law_summaries
+from meanstream.operators.rounds.round_records import Summaries, Tally
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 TURNS = 15
 BATCH = 1000

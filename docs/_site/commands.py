@@ -8,12 +8,12 @@ from typing import Any
 
 import typer
 
+from meanstream.pipelines.beam.template.template_command import HERE, SAME
+from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
 from meanstream.pipelines.commands import main
-from meanstream.pipelines.commands.init import KINDS
+from meanstream.pipelines.commands.init_command import KINDS
 from meanstream.pipelines.options.hosts import ENGINE_ONLY, RUNNER_ONLY
 from meanstream.pipelines.options.shown import with_environment_and_headings
-from meanstream.pipelines.template.command import HERE, SAME
-from meanstream.pipelines.template.parameters import TEMPLATES
 
 
 def every_command(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -13,11 +13,11 @@ from meanstream.operators.counters.registry import COUNTERS, FORGETTING
 from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
 from meanstream.streaming.events.wire import EVENTS, wire_event_schema
 from meanstream.streaming.metrics import families
-from meanstream.streaming.metrics.collaboration import CollaborationMetrics, PrivateCollaborationMetrics
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds import RoundsMetrics
-from meanstream.streaming.metrics.statistician import StatisticianMetrics
+from meanstream.streaming.metrics.collaboration_metrics import CollaborationMetrics, PrivateCollaborationMetrics
+from meanstream.streaming.metrics.engine_metrics import Metrics
+from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
+from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
 
 SHOWN_BY = {
     "Agents": Metrics,

@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from meanstream.frames.released import LedgerCharge
-from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.noise.group import GROUPS
-from meanstream.operators.noise.odds import odds_of_a_guess
-from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_parts_as_html
+from meanstream.frames.frame_releases import LedgerCharge
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.group_privacy import GROUPS
+from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
 
 WIDTH = 90
 LIMITS = (

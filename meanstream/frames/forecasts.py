@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from meanstream.frames.frame_table import ShownTable, table_axes
 from meanstream.frames.given import check_given
-from meanstream.frames.table import ShownTable, table_axes
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
-from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.validation import require
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.rounds.sizes_file import read_sizes_of
@@ -115,9 +115,9 @@ def forecast_agents(
     >>> print(found.said[0])
     Together agents will have 36% of the squared error of learning alone (with all data public 36%).
     """
-    from meanstream.operators.collaboration.shares.asked import AskedShares
-    from meanstream.operators.forecast.together import Crowd, forecast_together
-    from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
+    from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+    from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
+    from meanstream.operators.forecast.together_forecast import Crowd, forecast_together
 
     check_given(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
     wanted = valid_quantiles(quantiles)
@@ -168,8 +168,8 @@ def simulate_agents(**options: Any) -> SimulationTable:
     >>> found.to_frame()["mse"][0].as_py() < 0.3 * found.to_frame()["local"][0].as_py()
     True
     """
-    from meanstream.operators.simulation.config import SimulationConfig
-    from meanstream.operators.simulation.run import simulate
+    from meanstream.operators.papers.simulation.config import SimulationConfig
+    from meanstream.operators.papers.simulation.simulate_agents import simulate
 
     found = simulate(SimulationConfig.from_options(**options), lambda runs: tracked_work(runs, "simulating"))
     columns: dict[str, Any] = {"step": found.checkpoints}

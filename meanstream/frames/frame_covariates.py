@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.frames.columns import FrameSamples, frame_column_names, frame_columns
+from meanstream.frames.frame_columns import FrameSamples, frame_column_names, frame_columns
 from meanstream.frames.groups import key_names, rows_by_key
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.covariates.covariate_design import SampleCount

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 
-from meanstream.streaming.store.secret import require_secret_key
+from meanstream.streaming.store.secret_source import require_secret_key
 
 NAME = "frame"
 """Of a deployment whose key nobody keeps."""

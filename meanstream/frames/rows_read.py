@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from meanstream.frames.columns import FrameSamples
+from meanstream.frames.frame_columns import FrameSamples
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Ints, Words
-from meanstream.streaming.agents.forget import ROWS_READ
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.agents.forget_agent import ROWS_READ
+from meanstream.streaming.store.state_store import Store
 
 
 def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> Words:

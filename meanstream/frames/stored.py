@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.frames.columns import FrameSamples
-from meanstream.frames.released import FrameReleases, LedgerCharge
+from meanstream.frames.frame_columns import FrameSamples
+from meanstream.frames.frame_releases import FrameReleases, LedgerCharge
 from meanstream.frames.rows_read import new_rows, row_digests
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.agents.forget import ROWS_READ
-from meanstream.streaming.agents.releases import releases_of_ledger
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.agents.forget_agent import ROWS_READ
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.forgotten import forgotten_agents
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
+from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.deployment import Deployment, open_deployment
+from meanstream.streaming.store.store_deployment import Deployment, open_deployment
 
 BATCH = 1 << 18
 """Rows of a commit."""

@@ -55,10 +55,10 @@ class ReleaseColumns:
         Variance of the privacy noise in `mean`, in squared value units; known from the mechanism.
     votes : int array, shape (n, 2 + VOTE_BINS)
         Spread votes of the agent so far, added up: how many, how many pairs of samples they counted, and the noised
-        counts by bin (`meanstream.operators.agents.spread_vote`). All 0 where none was cast, the default.
+        counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0 where none was cast, the default.
     histogram : int array, shape (n, 2 + bins)
         Noised histogram of the agent so far, added up: how many, how many samples they counted, and the noised counts
-        by bin (`meanstream.operators.agents.histogram`). All 0 where there is none; without columns, the default, where
+        by bin (`meanstream.operators.agents.own_histogram`). All 0 where there is none; without columns, the default, where
         no part of the budget is for them.
     covariates : int array, shape (n, attributes)
         Codes of the agent's public attributes (`CovariateDesign`); without columns where none are declared, the
@@ -220,7 +220,7 @@ class OwnSamples:
     ahead : bool array
         Whose mean has changed, and whose newest release does not hold enough of it yet. False for all by default.
     cells : int array, shape (n, cells)
-        Its samples, counted in the cells of a histogram (`meanstream.operators.agents.histogram`). Without columns
+        Its samples, counted in the cells of a histogram (`meanstream.operators.agents.own_histogram`). Without columns
         where no part of the budget is for histograms, the default.
     block_log : int array (n,)
         Logarithm, to base 2, of the length of the shortest blocks that are compared.

@@ -23,7 +23,7 @@ def describe_own_error(error: BaseException) -> dict[str, str]:
 
     Examples
     --------
-    >>> from meanstream.streaming.store.store import StoreError
+    >>> from meanstream.streaming.store.state_store import StoreError
     >>> describe_own_error(ValueError("could not convert 12.5")), describe_own_error(StoreError("store must be a file"))
     ({'error': 'ValueError'}, {'error': 'StoreError', 'reason': 'store must be a file'})
     """
@@ -43,7 +43,7 @@ def is_own_error(error: BaseException) -> bool:
 
     Examples
     --------
-    >>> from meanstream.streaming.store.store import StoreError
+    >>> from meanstream.streaming.store.state_store import StoreError
     >>> is_own_error(StoreError("store must be a file")), is_own_error(ValueError("12.5"))
     (True, False)
     """

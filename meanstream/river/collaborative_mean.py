@@ -10,18 +10,18 @@ import numpy as np
 from river import base
 
 from meanstream.operators.agents.agents import CHUNK, Agents
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, OwnMeans
 from meanstream.operators.validation import require, valid_float
 from meanstream.river.environment_key import environment_noise, key_digest, noise_of_environment
 from meanstream.streaming.agents.estimates import PersonalEstimates
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.store.secret import SECRET_VARIABLE
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.store.secret_source import SECRET_VARIABLE
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

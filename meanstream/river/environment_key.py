@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.store.secret import (
+from meanstream.streaming.store.secret_source import (
     SECRET_FILE_VARIABLE,
     SECRET_VARIABLE,
     is_named_secret,

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, cast
 
 from meanstream.operators.validation import require
 from meanstream.streaming.sinks.on_disk import path_on_disk
-from meanstream.streaming.sinks.sink import Sink, SinkKind, SinkOpening, Trust
+from meanstream.streaming.sinks.sink_protocol import Sink, SinkKind, SinkOpening, Trust
 
 if TYPE_CHECKING:
-    from meanstream.streaming.kafka.sink import KafkaSinks
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 
 STDOUT = "-"
 SINKS: dict[str, tuple[str, str]] = {
-    ".jsonl": ("a .jsonl file", "meanstream.streaming.sinks.jsonl:JsonlSink"),
-    ".parquet": ("a .parquet folder", "meanstream.streaming.sinks.parquet:ParquetSink"),
-    "kafka:": ("kafka://HOST:PORT/TOPIC", "meanstream.streaming.kafka.sink:KafkaSink"),
-    STDOUT: (f"{STDOUT!r}", "meanstream.streaming.sinks.jsonl:StreamSink"),
+    ".jsonl": ("a .jsonl file", "meanstream.streaming.sinks.jsonl_sink:JsonlSink"),
+    ".parquet": ("a .parquet folder", "meanstream.streaming.sinks.parquet_sink:ParquetSink"),
+    "kafka:": ("kafka://HOST:PORT/TOPIC", "meanstream.streaming.kafka.writing.kafka_sink:KafkaSink"),
+    STDOUT: (f"{STDOUT!r}", "meanstream.streaming.sinks.jsonl_sink:StreamSink"),
 }
 """An extension, a scheme or `-`: how a user types it, and where the class is that opens it, "module:Class"."""
 
@@ -37,7 +37,7 @@ def _sink_class(option: str, location: str) -> SinkKind:
     Examples
     --------
     >>> _sink_class("sink", "means.jsonl")
-    <class 'meanstream.streaming.sinks.jsonl.JsonlSink'>
+    <class 'meanstream.streaming.sinks.jsonl_sink.JsonlSink'>
     """
     kind = _kind_of(location)
     *most, last = (typed for typed, _ in SINKS.values())

@@ -10,20 +10,20 @@ from typing import Any
 from meanstream.operators.validation import require
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.ordered import OrderedSource
+from meanstream.streaming.sources.ordered_source import OrderedSource
 from meanstream.streaming.sources.read_ahead import ReadAhead
-from meanstream.streaming.sources.source import AgentsOfStore, Opening, Source
+from meanstream.streaming.sources.source_protocol import AgentsOfStore, Opening, Source
 
 SOURCES: dict[str, str] = {
-    ".csv": "meanstream.streaming.sources.csv_file:CsvSource",
-    ".tsv": "meanstream.streaming.sources.csv_file:CsvSource",
-    ".jsonl": "meanstream.streaming.sources.jsonl_file:JsonlSource",
-    ".ndjson": "meanstream.streaming.sources.jsonl_file:JsonlSource",
-    ".parquet": "meanstream.streaming.sources.parquet_file:ParquetSource",
-    "kafka:": "meanstream.streaming.kafka.source:KafkaSource",
-    "follow:": "meanstream.streaming.sources.growing:GrowingFile",
-    "-:": "meanstream.streaming.sources.growing:StandardInput",
-    "synthetic:": "meanstream.streaming.sources.synthetic:SyntheticSource",
+    ".csv": "meanstream.streaming.sources.formats.csv_file:CsvSource",
+    ".tsv": "meanstream.streaming.sources.formats.csv_file:CsvSource",
+    ".jsonl": "meanstream.streaming.sources.formats.jsonl_file:JsonlSource",
+    ".ndjson": "meanstream.streaming.sources.formats.jsonl_file:JsonlSource",
+    ".parquet": "meanstream.streaming.sources.formats.parquet_file:ParquetSource",
+    "kafka:": "meanstream.streaming.kafka.reading.kafka_source:KafkaSource",
+    "follow:": "meanstream.streaming.sources.growing_file:GrowingFile",
+    "-:": "meanstream.streaming.sources.growing_file:StandardInput",
+    "synthetic:": "meanstream.streaming.sources.synthetic_source:SyntheticSource",
 }
 """A file's extension or an address's scheme, and where the class is that opens it: "module:Class"."""
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import yaml
 
 from meanstream.operators.validation import require
-from meanstream.streaming.store.secret import SECRET_FILE_VARIABLE, SECRET_SUFFIX, secret_path
+from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE, SECRET_SUFFIX, secret_path
 from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
 PAGE_SUFFIX = ".page"

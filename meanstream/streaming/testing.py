@@ -8,9 +8,9 @@ from enum import Enum
 
 import numpy as np
 
-from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns, no_sample_columns
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.sink import SinkPosition, Trust, check_sink_trust
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, no_sample_columns
+from meanstream.streaming.sinks.sink_protocol import SinkPosition, Trust, check_sink_trust
 
 
 class Script(Enum):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.lint.tree import sources
+from tests.lint.sources import sources
 
 ROW = re.compile(r"^ +(?P<names>\w+(?:, \w+)*) : .*, default (?P<value>\S.*)$", re.MULTILINE)
 

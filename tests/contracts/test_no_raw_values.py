@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.commands.run import progress
+from meanstream.pipelines.commands.run import progress_line as progress
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 
 PUBLIC = ("releases", "population", "dead_letters", "notices")

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.pipelines.commands.run import logs, progress
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.pipelines.commands.run import progress_line as progress
+from meanstream.pipelines.commands.run import run_logs as logs
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import Metrics
 from tests.contracts.test_no_raw_values import found, typed, write_stream
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 
@@ -80,7 +81,7 @@ def pages_of_a_run(folder: Path, metrics_type: type[Metrics], monkeypatch: pytes
         pages.append(self.exposition())
 
     monkeypatch.setattr(metrics_type, "observe", keep)
-    monkeypatch.setattr("meanstream.streaming.metrics.metrics.Metrics", metrics_type)
+    monkeypatch.setattr("meanstream.streaming.metrics.engine_metrics.Metrics", metrics_type)
     ran, _ = run(folder, "--quiet", *METRICS)
     assert ran.code == 0
     return pages

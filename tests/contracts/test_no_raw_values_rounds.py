@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from meanstream.pipelines.commands.run import progress
-from meanstream.streaming.store.snapshot import decode_snapshot_columns
+from meanstream.pipelines.commands.run import progress_line as progress
+from meanstream.streaming.store.state_snapshot import decode_snapshot_columns
 from tests.contracts.test_no_raw_values import LOWER, UPPER, found, write_stream
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 
@@ -97,7 +97,7 @@ def test_the_store_holds_sums_until_their_window_ends_and_belongs_to_its_owner(t
     program = typed(tmp_path, user_budget=None)
     totals: list[int] = []
 
-    from meanstream.streaming.rounds.engine import RoundsEngine
+    from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 
     original = RoundsEngine._turn
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from tests.lint.tree import Source, sources
+from tests.lint.sources import Source, sources
 
 NUMPY = (
-    "meanstream/operators/audit/",  # made-up data and the auditor's coins
-    "meanstream/operators/simulation/",  # made-up data
-    "meanstream/pipelines/commands/audit/",  # made-up data and the auditor's coins
+    "meanstream/operators/evidence/",  # made-up data and the auditor's coins
+    "meanstream/operators/papers/simulation/",  # made-up data
+    "meanstream/pipelines/commands/evidence/",  # made-up data and the auditor's coins
 )
 """Folders that may draw by NumPy, which anybody can who knows the seed."""
 STANDARD = {"meanstream/streaming/kafka/claims/ownership.py"}

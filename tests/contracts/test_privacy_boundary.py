@@ -12,10 +12,10 @@ import pytest
 from meanstream.streaming.events.base import Event, PrivateEvent, PublicEvent
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.jsonl import JsonlSink, StreamSink
-from meanstream.streaming.sinks.parquet import ParquetSink
-from meanstream.streaming.sinks.sink import Sink, Trust
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink, StreamSink
+from meanstream.streaming.sinks.parquet_sink import ParquetSink
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sink, Trust
 from meanstream.streaming.testing import MemorySink
 
 SINKS: dict[str, Callable[[Path, Trust], Any]] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.operators.audit.mechanisms import mechanism_audits
+from meanstream.operators.evidence.mechanisms_audit import mechanism_audits
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "privacy.md"

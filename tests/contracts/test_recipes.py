@@ -55,7 +55,7 @@ TRIED = {
             ),
         ),
         command=(*ROUNDS, "--estimator", "added"),
-        tests=("tests/operators/simulation/test_round_simulation.py",),
+        tests=("tests/operators/papers/simulation/test_round_simulation.py",),
         word="added",
         least=1,
     ),
@@ -106,7 +106,7 @@ TRIED = {
     ),
     "Add a source": Tried(
         place="meanstream/streaming/sources/added.py",
-        program="from meanstream.streaming.sources.csv_file import CsvSource\n\n\n"
+        program="from meanstream.streaming.sources.formats.csv_file import CsvSource\n\n\n"
         'class AddedSource(CsvSource):\n    """Added."""\n',
         lines=(
             (
@@ -119,7 +119,7 @@ TRIED = {
     ),
     "Add a sink": Tried(
         place="meanstream/streaming/sinks/added.py",
-        program="from meanstream.streaming.sinks.jsonl import JsonlSink\n\n\n"
+        program="from meanstream.streaming.sinks.jsonl_sink import JsonlSink\n\n\n"
         'class AddedSink(JsonlSink):\n    """Added."""\n\n    kind = "an .added file"\n',
         lines=(
             (
@@ -218,7 +218,7 @@ def follow(tree: Path, tried: Tried) -> None:
 
 FORKS = """
 import json, os, sys
-import meanstream.streaming.agents.engine, meanstream.streaming.rounds.engine
+import meanstream.streaming.agents.agents_engine, meanstream.streaming.rounds.rounds_engine
 from meanstream.pipelines.commands.main import main
 for number, words in enumerate(json.load(sys.stdin)):
     child = os.fork()

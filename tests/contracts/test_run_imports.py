@@ -45,7 +45,7 @@ def arguments_of(samples: Path) -> list[str]:
 
 def test_a_run_of_agents_imports_nothing_heavy_that_it_does_not_use(samples: Path) -> None:
     modules = imported(*arguments_of(samples))
-    assert {"numpy", "pyarrow", "meanstream.streaming.agents.engine"} <= modules
+    assert {"numpy", "pyarrow", "meanstream.streaming.agents.agents_engine"} <= modules
     assert HEAVY & modules == set()
     assert samples.with_name("e.jsonl").read_text().count("\n") >= 7
 
@@ -90,8 +90,8 @@ def test_the_check_sees_a_heavy_import() -> None:
 IN_PYTHON = """
 import sys
 from pathlib import Path
-from meanstream.pipelines.commands.run.agents import run_agents_engine
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.commands.run.run_agents import run_agents_engine
+from meanstream.pipelines.options.agents_options import AgentsOptions
 place = Path(sys.argv[1])
 run_agents_engine(
     AgentsOptions(source=str(place), lower=0, upper=1, epsilon=1, delta=1e-6, store=place.with_name("s.db"), quiet=True)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from meanstream.pipelines.options.agents import AgentsOptions
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from tests.pipelines.command_line import meanstream
 from tests.servers.conftest import need
 

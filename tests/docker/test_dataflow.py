@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.pipelines.beam.secret import SecretPlace, _from_secret_manager
-from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.template import forms
-from meanstream.pipelines.template.launch import launch_template
-from meanstream.pipelines.template.parameters import AGENTS, ROUNDS, TEMPLATES, Template
+from meanstream.pipelines.beam.template import template_forms as forms
+from meanstream.pipelines.beam.template.launch_template import launch_template
+from meanstream.pipelines.beam.template.template_parameters import AGENTS, ROUNDS, TEMPLATES, Template
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, _from_secret_manager
+from meanstream.pipelines.options.option_errors import BadOption
 from tests.docker.test_images import BIN, instructions
 from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, SETTINGS, assert_same_estimates, flawed_file
 from tests.pipelines.beam.support.secret_manager import secret_manager
@@ -78,7 +78,7 @@ def metadata(template: Template) -> dict[str, Any]:
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
 def test_metadata_are_what_the_code_says_and_what_dataflow_reads(template: Template) -> None:
     text = (FOLDER / f"{template.key}.json").read_text()
-    assert text == generator().metadata_text(template), "run python docker/dataflow/generate.py"
+    assert text == generator().metadata_text(template), "run python docker/dataflow/generate_templates.py"
     read = TemplateMetadata.from_json(text)  # refuses names that it does not know
     assert read.supports_exactly_once
     assert not read.supports_at_least_once
@@ -271,7 +271,7 @@ def test_the_launchers_image_has_the_workers_packages_and_no_others() -> None:
 
 
 def test_a_file_of_the_secret_is_a_workers_file() -> None:
-    from meanstream.pipelines.template.places import template_secret_place
+    from meanstream.pipelines.beam.template.template_places import template_secret_place
 
     assert template_secret_place("/run/secrets/noise") == SecretPlace(file="/run/secrets/noise")
     assert template_secret_place(PLACE) == SecretPlace(resource=PLACE)

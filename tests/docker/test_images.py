@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from meanstream.streaming.store.secret import SECRET_FILE_VARIABLE
+from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE
 from tests.servers.support.broker import KAFKA_VERSION
 
 ROOT = Path(__file__).parents[2]

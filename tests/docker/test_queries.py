@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds import RoundsMetrics
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.metrics.engine_metrics import Metrics
+from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 ROOT = Path(__file__).parents[2] / "docker"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "grafana" / "dashboards").glob("*.json"))}

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import meanstream
-from meanstream.operators.simulation.config import SimulationConfig
-from meanstream.operators.simulation.noise import SimulationNoise
-from meanstream.operators.simulation.run import simulate
+from meanstream.operators.forecast.simulated_noise import SimulationNoise
+from meanstream.operators.papers.simulation.config import SimulationConfig
+from meanstream.operators.papers.simulation.simulate_agents import simulate
 from tests.pipelines.command_line import meanstream as command
 
 PLANNED: dict[str, Any] = {"agents": 300, "sizes": "uniform:20,400", "lower": 0, "upper": 100, "spread": 8}

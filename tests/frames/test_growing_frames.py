@@ -15,7 +15,7 @@ import pytest
 import meanstream
 from meanstream.frames import stored as frames_stored
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 from tests.frames.test_private_means import BOUNDS, SECRET, TABLE, asked
 from tests.pipelines.command_line import meanstream as command
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import meanstream
+from tests.frames.test_frame_persons import of_patients
 from tests.frames.test_growing_frames import monthly, months
-from tests.frames.test_persons import of_patients
 from tests.frames.test_private_means import SAME, SECRET, TABLE, asked
 from tests.pipelines.command_line import meanstream as command
 

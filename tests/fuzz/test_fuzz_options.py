@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meanstream.pipelines.commands.run import agents_dry_run
-from tests.fuzz.options import Slow, fuzz_options, taking_at_most
+from tests.fuzz.fuzzed_options import Slow, fuzz_options, taking_at_most
 
 
 def test_a_bad_option_is_one_line_and_nothing_is_begun() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.streaming.sources.csv_file import CsvFormat
-from tests.fuzz.records import HEADER, MAPPING, Alone, Findings, Generator, fuzz_records, fuzz_text
+from meanstream.streaming.sources.formats.csv_file import CsvFormat
+from tests.fuzz.fuzzed_records import HEADER, MAPPING, Alone, Findings, Generator, fuzz_records, fuzz_text
 
 
 def test_no_record_depends_on_its_neighbors_or_the_batch() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from tests.lint.banned_words import check_words
 from tests.lint.draws import check_draws
 from tests.lint.imports import check_imports
-from tests.lint.names import check_names
 from tests.lint.prose import check_prose
-from tests.lint.words import check_words
+from tests.lint.public_names import check_names
 
 if __name__ == "__main__":
     found = [*check_imports(), *check_names(), *check_prose(), *check_draws(), *check_words()]

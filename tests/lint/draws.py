@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tests.chance import MOST, UNSEEDED
-from tests.lint.tree import Source, sources
+from tests.lint.sources import Source, sources
 
 DRAW = re.compile(
     r"(?:default_rng|RandomState|SeedSequence|PCG64|\bRandom)\(\)|\bSystemRandom\b|\burandom\(|\buuid[14]\(|"

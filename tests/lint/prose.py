@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.lint.tree import ROOT, sources
+from tests.lint.sources import ROOT, sources
 
 LINKS = ("operators", "streaming", "pipelines")
 """The user's folders, which stand at the top level as links into the package."""

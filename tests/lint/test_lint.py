@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lint.banned_words import page_faults, source_faults
 from tests.lint.draws import unseeded
 from tests.lint.imports import clients_elsewhere, named_modules, points_up, strings_that_point_up
-from tests.lint.names import estimators_named, unused
 from tests.lint.prose import stale_modules, stale_paths
-from tests.lint.tree import Source
-from tests.lint.words import page_faults, source_faults
+from tests.lint.public_names import estimators_named, unused
+from tests.lint.sources import Source
 
 
 def test_a_client_that_is_imported_elsewhere_is_found() -> None:
     here = Source("meanstream/x.py", "def f():\n    from confluent_kafka.admin import AdminClient\n")
     there = Source("meanstream/streaming/store/database.py", "import sqlite3\n")
     assert list(clients_elsewhere([here, there])) == [
-        "meanstream/x.py must import confluent_kafka from meanstream/streaming/kafka/client.py"
+        "meanstream/x.py must import confluent_kafka from meanstream/streaming/kafka/connection/kafka_client.py"
     ]
     pubsub = Source("meanstream/x.py", "from google.cloud import pubsub_v1, storage\n")
     assert len(list(clients_elsewhere([pubsub]))) == 1
@@ -33,15 +33,15 @@ def test_a_module_that_a_string_names_is_found() -> None:
 @pytest.mark.parametrize(
     ("user", "named"),
     [
-        ("meanstream.operators.noise.keyed", "meanstream.operators.estimators.dame"),
-        ("meanstream.operators.estimators.dame", "meanstream.operators.estimators.duchi"),  # of one layer
-        ("meanstream.streaming.sources.csv_file", "meanstream.streaming.open_source"),
-        ("meanstream.streaming.clock", "meanstream.pipelines.rounds"),
+        ("meanstream.operators.noise.keyed", "meanstream.operators.papers.dame.dame"),
+        ("meanstream.operators.papers.dame.dame", "meanstream.operators.papers.dame.duchi"),  # of one layer
+        ("meanstream.streaming.sources.formats.csv_file", "meanstream.streaming.open_source"),
+        ("meanstream.streaming.clock", "meanstream.pipelines.beam.rounds.round_transforms"),
     ],
 )
 def test_a_name_that_points_up_is_found(user: str, named: str) -> None:
     assert points_up(user, named)
-    assert not points_up("meanstream.operators.estimators.registry", "meanstream.operators.estimators.dame")
+    assert not points_up("meanstream.operators.estimators.registry", "meanstream.operators.papers.dame.dame")
     assert not points_up(user, user)
 
 

@@ -33,11 +33,11 @@ from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants.changes import Change, changes_of
+from tests.mutants.mutable_places import ROOT
+from tests.mutants.mutated_tree import Chosen, Tree
 from tests.mutants.near import near_tests
-from tests.mutants.places import ROOT
 from tests.mutants.reach import KEPT, NotMeasuredError, Reach, measured
-from tests.mutants.tree import Chosen, Tree
+from tests.mutants.small_changes import Change, changes_of
 
 CORE = (
     "operators/noise/",

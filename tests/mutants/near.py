@@ -10,7 +10,7 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from tests.mutants.places import ROOT
+from tests.mutants.mutable_places import ROOT
 from tests.mutants.reach import files_of_tests
 
 _MODULE = re.compile(r"\bmeanstream(?:\.\w+)+")

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.mutants.places import ROOT, Places, copied, marked_copy
+from tests.mutants.mutable_places import ROOT, Places, copied, marked_copy
 
 KEPT = ROOT / "out" / "mutants"
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

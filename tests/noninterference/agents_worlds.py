@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.collaboration import posterior_table
-from meanstream.operators.pairwise.federation import FederationSettings
-from meanstream.pipelines.agents import CollaboratePairwise
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatchCoder
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.noninterference.comparison import Seen, of_others

@@ -12,7 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartit
 from confluent_kafka.admin import AdminClient
 
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 from tests.noninterference import agents_worlds, rounds_worlds
 from tests.noninterference.agents_worlds import CHANGED
 from tests.noninterference.comparison import Seen, of_others

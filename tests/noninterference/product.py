@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from meanstream.pipelines.commands.explain import rounds as explain_rounds
-from meanstream.pipelines.commands.report import charts
-from meanstream.pipelines.commands.run import opening, progress
+from meanstream.pipelines.commands.explain import explain_rounds
+from meanstream.pipelines.commands.report import report_charts as charts
+from meanstream.pipelines.commands.run import opening
+from meanstream.pipelines.commands.run import progress_line as progress
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.streaming import crash
 from meanstream.streaming.agents.ledger_forecast import LedgerForecast
 from meanstream.streaming.crash import CrashHook
-from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
 from tests.noninterference.comparison import Seen

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.rounds.records import Summaries
-from meanstream.pipelines.beam.metrics import PRIVATE_NAMESPACE
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.pipelines.beam.worker.beam_metrics import PRIVATE_NAMESPACE
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.rounds import run
+from meanstream.streaming.rounds import round_runner as run
 from meanstream.streaming.rounds.window_round import WindowRound
 from tests.noninterference.agents_worlds import watching_beam
 from tests.noninterference.comparison import Seen
@@ -201,5 +201,5 @@ def charged_as(told: dict[Any, Any]) -> Iterator[None]:
         patch.setattr(WindowRound, "charged_reports", forced_reports)
         patch.setattr(WindowRound, "versions", forced_versions)
         patch.setattr(run, "curator_noise_once", forced_once)
-        patch.setattr("meanstream.pipelines.beam.rounds.curator.curator_noise_once", forced_once)
+        patch.setattr("meanstream.pipelines.beam.rounds.curator_step.curator_noise_once", forced_once)
         yield

@@ -16,23 +16,23 @@ import pytest
 import typer
 
 import meanstream.pipelines
-from meanstream.pipelines import agents as beam_agents
-from meanstream.pipelines.beam import metrics as beam_metrics
+from meanstream.pipelines.beam.agents import agent_transforms as beam_agents
+from meanstream.pipelines.beam.worker import beam_metrics
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.page import server
+from meanstream.pipelines.page import page_server as server
 from meanstream.streaming import open_sink
-from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.events import wire
 from meanstream.streaming.events.base import PrivateEvent
 from meanstream.streaming.events.wire import EVENTS, Release
-from meanstream.streaming.metrics import server as metrics_server
-from meanstream.streaming.metrics.collaboration import CollaborationMetrics, PrivateCollaborationMetrics
+from meanstream.streaming.metrics import metrics_server
+from meanstream.streaming.metrics.collaboration_metrics import CollaborationMetrics, PrivateCollaborationMetrics
+from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.families import FORECASTS
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds import RoundsMetrics
-from meanstream.streaming.metrics.statistician import StatisticianMetrics
-from meanstream.streaming.sinks import group
+from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
+from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
+from meanstream.streaming.sinks import sink_group as group
 from tests.noninterference import agents_worlds, kafka_worlds, rounds_worlds, surfaces
 from tests.noninterference.surfaces import Reader
 

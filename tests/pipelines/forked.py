@@ -20,10 +20,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PRELOADED = (
-    "meanstream.pipelines.commands.run.agents",
-    "meanstream.pipelines.commands.run.rounds",
-    "meanstream.streaming.agents.engine",
-    "meanstream.streaming.rounds.engine",
+    "meanstream.pipelines.commands.run.run_agents",
+    "meanstream.pipelines.commands.run.run_rounds",
+    "meanstream.streaming.agents.agents_engine",
+    "meanstream.streaming.rounds.rounds_engine",
     "pyarrow.csv",
     "scipy.stats",
 )

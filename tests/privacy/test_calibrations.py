@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.audit.counters import counter_columns as strategy_columns
-from meanstream.operators.audit.sampler import implemented_tail
 from meanstream.operators.counters.registry import COUNTERS
+from meanstream.operators.evidence.counters_audit import counter_columns as strategy_columns
+from meanstream.operators.evidence.sampler import implemented_tail
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from meanstream.operators.audit.mechanisms import mechanism_audits
-from meanstream.pipelines.commands.audit.rounds import audit_rounds_rows
+from meanstream.operators.evidence.mechanisms_audit import mechanism_audits
+from meanstream.pipelines.commands.evidence.audit_rounds import audit_rounds_rows
 from tests.privacy.evidence import (
     AUDITS,
     AUDITS_OF_WHAT_IS_RIGHT,

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 import meanstream
-from meanstream.frames import means as frames_means
+from meanstream.frames import private_means as frames_means
 from meanstream.frames import stored as frames_stored
-from meanstream.frames.released import FrameReleases
+from meanstream.frames.frame_releases import FrameReleases
 from meanstream.operators.records import Floats
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.frames.test_growing_frames import monthly, months, public
 from tests.frames.test_private_means import SECRET
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.histogram import MOST_BINS, SampleHistogram
-from meanstream.operators.agents.spread_vote import SpreadPairs
+from meanstream.operators.agents.own_histogram import MOST_BINS, SampleHistogram
+from meanstream.operators.agents.vote_of_spread import SpreadPairs
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds

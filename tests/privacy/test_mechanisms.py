@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.audit.black_box import above, audit_epsilon_lower_bound
-from meanstream.operators.audit.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
-from meanstream.operators.audit.sampler import implemented_pmf
+from meanstream.operators.evidence.black_box import above, audit_epsilon_lower_bound
+from meanstream.operators.evidence.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
+from meanstream.operators.evidence.sampler import implemented_pmf
 from meanstream.operators.noise.calibration import (
     calibrated_analytic_stddev,
     calibrated_classical_stddev,

@@ -20,13 +20,13 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.noise.canonical import canonical, canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
-from meanstream.operators.pairwise.federation import FederationSettings
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.operators.rounds.user_sizes import SizeDistribution
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import Window
-from meanstream.streaming.store.secret import noise_from_secret
+from meanstream.streaming.rounds.window_widths import Window
+from meanstream.streaming.store.secret_source import noise_from_secret
 
 SECRET = b"395a3bce14bdb4e289967f87cf699a41"
 SETTINGS = AgentsSettings(

@@ -10,11 +10,11 @@ import pytest
 
 from meanstream.operators.agents import own_changes
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.agents.own_changes import Tested as Found
 from meanstream.operators.agents.own_moments import OwnMoment
-from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Bools, Ints
 

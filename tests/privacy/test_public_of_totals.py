@@ -16,13 +16,13 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise
 from meanstream.operators.records import Floats, Ints, Words
-from meanstream.pipelines.commands.audit.engine_run import Observer
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.pipelines.commands.evidence.audited_run import Observer
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, SettableClock
 from tests.pipelines.command_line import SECRET
 

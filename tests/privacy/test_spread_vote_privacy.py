@@ -16,7 +16,7 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.own_pairs import OwnPairs
-from meanstream.operators.agents.spread_vote import SpreadPairs, SpreadVote, spread_vote_bins
+from meanstream.operators.agents.vote_of_spread import SpreadPairs, SpreadVote, spread_vote_bins
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from tests.servers.support import apicurio as registry
 from tests.servers.support import broker as kafka
-from tests.servers.support import flink_cluster, registry
+from tests.servers.support import flink_cluster
 from tests.servers.support.empty_broker import remove_all
 from tests.servers.support.flink_cluster import FlinkCluster
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 REQUIRED = "MEANSTREAM_SERVERS_REQUIRED"
 """Set in CI: there a test that cannot start its server fails."""

@@ -24,7 +24,7 @@ from tests.servers.support.broker import free_ports
 from tests.servers.support.programs import Command
 from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
 from tests.servers.support.repaired_store import serve_refusals
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 SECONDS = 180.0

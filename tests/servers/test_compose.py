@@ -32,7 +32,7 @@ from tests.servers.support.broker import JARS, free_ports
 from tests.servers.support.programs import DOCKER, HERE, SERVICES, Program, command_of, healthy
 from tests.servers.support.prometheus import Prometheus
 from tests.servers.support.prometheus import missing as missing_prometheus
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 BOARDS = {
     path.stem: json.loads(path.read_text()) for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))

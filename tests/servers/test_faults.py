@@ -15,7 +15,7 @@ from tests.servers.support.broker import Broker
 from tests.servers.support.engine_input import EngineInput
 from tests.servers.support.engine_process import EngineProcess, Fate
 from tests.servers.support.engine_worlds import EngineWorlds, changed, start_all
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 MOST_GROWTH = 12.0
 """MiB that an engine may grow by while it waits for its sinks."""

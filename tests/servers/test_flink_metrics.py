@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import yaml
 
-from meanstream.pipelines.beam.agents.split import AgentDirectory
-from meanstream.pipelines.beam.metrics import COUNTERS, DISTRIBUTIONS
-from meanstream.pipelines.beam.samples import AGENT_SHARDS
-from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.agents.split_agents import AgentDirectory
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
+from meanstream.pipelines.beam.worker.beam_metrics import COUNTERS, DISTRIBUTIONS
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from tests.servers.conftest import need
 from tests.servers.support import metrics_stream as stream
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_stream import SECRET
 from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 from tests.servers.test_prometheus import passes, promtool
 
 RULES = SHIPPED / "rules" / "flink.yml"

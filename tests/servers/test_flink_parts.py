@@ -14,24 +14,24 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaboratePairwise,
     EstimateAgents,
     ReleaseMeans,
     SingleEvents,
     SnapshotReleases,
 )
+from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_ids
-from meanstream.pipelines.beam.agents.records import EstimateBatch
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.kafka.sink import WriteKafka
-from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
+from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import PersonalEstimate
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.agents import test_agents_pairwise
 from tests.pipelines.beam.conftest import on_time  # noqa: F401 - a fixture

@@ -25,8 +25,8 @@ from meanstream.beam import (
     SecretPlace,
     SingleEvents,
 )
-from meanstream.pipelines.beam.kafka.sink import WriteKafka
-from meanstream.pipelines.beam.kafka.source import ReadKafka
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
+from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts, examine
 from tests.servers.support.flink_stream import (
@@ -39,7 +39,7 @@ from tests.servers.support.flink_stream import (
     expected_releases,
     samples_of,
 )
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 STEP = 10
 """Windows that are written before each stop."""

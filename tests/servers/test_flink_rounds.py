@@ -13,21 +13,21 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from confluent_kafka import Producer
 
-from meanstream.pipelines.beam.kafka.sink import WriteKafka
-from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.beam.rounds.file import write_rounds_file
-from meanstream.pipelines.beam.rounds.stages import FormatReports
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.rounds import ReportBatch, ReportLines, ReportRounds, RunRounds
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
+from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
+from meanstream.pipelines.beam.rounds.round_transforms import ReportBatch, ReportLines, ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds.rounds_from_files import write_rounds_file
+from meanstream.pipelines.beam.rounds.stages_on_beam import FormatReports
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.events.rounds import Report, StageResult
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.events.round_events import Report, StageResult
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.rounds.test_split import answer, report
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
 
 PATIENCE = 120.0

@@ -16,7 +16,7 @@ from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.flink_jobs import contradictions, examine, time_of
 from tests.servers.support.flink_kills import PATIENCE, FlinkWorld, Job
 from tests.servers.support.flink_stream import SETTINGS, WINDOW, PacedProducer
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 WINDOWS = 30
 """Before the stop, and after it: agents live on from one to the other."""

@@ -13,7 +13,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from meanstream.pipelines.beam.kafka.source import ReadKafka
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.flink_jobs import Found, examine

@@ -21,25 +21,25 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.commands.report.charts import budget_chart, stages_chart
-from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_parts_as_html
-from meanstream.pipelines.commands.run.page import page_run_facts
-from meanstream.pipelines.page.figures import page_figures, page_figures_of_window
-from meanstream.pipelines.page.server import PageServer
-from meanstream.streaming.agents.engine import Engine
+from meanstream.pipelines.commands.report.report_charts import budget_chart, stages_chart
+from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
+from meanstream.pipelines.commands.run.run_page import page_run_facts
+from meanstream.pipelines.page.page_figures import page_figures, page_figures_of_window
+from meanstream.pipelines.page.page_server import PageServer
+from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.ledger_forecast import budget_outlook
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.events.columns import Batch
-from meanstream.streaming.metrics.records import budget_histogram_record
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.events.event_columns import Batch
+from meanstream.streaming.metrics.metric_records import budget_histogram_record
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
-from meanstream.streaming.rounds.deployment import open_rounds_deployment
-from meanstream.streaming.rounds.engine import RoundsEngine
-from meanstream.streaming.rounds.settings import RoundsSettings
-from meanstream.streaming.rounds.stats import RoundsStats
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment
+from meanstream.streaming.rounds.rounds_engine import RoundsEngine
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.rounds_stats import RoundsStats
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.pipelines.command_line import arguments, meanstream, options, write_samples
 from tests.servers.conftest import need

@@ -17,21 +17,21 @@ import pytest
 import yaml
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.events.columns import Batch
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.private import PrivateMetrics
-from meanstream.streaming.metrics.server import MetricsServer
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.event_columns import Batch
+from meanstream.streaming.metrics.engine_metrics import Metrics
+from meanstream.streaming.metrics.metrics_server import MetricsServer
+from meanstream.streaming.metrics.private_answers import PrivateMetrics
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.servers.conftest import need
 from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 OF_ENGINES = [path for path in RULES if path.name != "flink.yml"]

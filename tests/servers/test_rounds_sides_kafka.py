@@ -15,15 +15,15 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.commands.run.rounds import run_rounds_engine
-from meanstream.pipelines.commands.run.statistician import open_reports
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.commands.run.run_rounds import run_rounds_engine
+from meanstream.pipelines.commands.run.run_statistician import open_reports
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.streaming.support.dying import DieAt, Died
 

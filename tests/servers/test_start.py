@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.streaming.kafka import first_answer
+from meanstream.streaming.kafka.connection import first_answer
 from tests.pipelines.command_line import meanstream
 from tests.servers.support.broker import Broker, free_ports
 from tests.servers.support.programs import Command

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from meanstream.streaming.agents import move as moving
-from meanstream.streaming.agents.homes import given_agents
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.agents import move_agents as moving
+from meanstream.streaming.agents.agents_homes import given_agents
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_sinks import read
 

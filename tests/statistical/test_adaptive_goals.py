@@ -1,4 +1,4 @@
-"""The goals of the honest default in a few decisive cells; `benchmarks/adaptive_goals.py` measures all of them.
+"""The goals of the honest default in a few decisive cells; `benchmarks/goals/measure_adaptive_goals.py` measures all of them.
 
 Limits are the goals widened by four standard errors of so few runs, as far as a goal is near what is expected: a mean
 of squares of 40 runs has a standard error of 22 %, a coverage of .95 one of .035. The seeds are fixed; over seeds, a
@@ -14,11 +14,11 @@ import pytest
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.rounds.protocol import Estimator, protocol_stages_of_positions, run_protocol
-from meanstream.operators.rounds.records import Summaries
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.adaptive_goals import Cell, measure_adaptive_goal
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.operators.papers.simulation.adaptive_goals import Cell, measure_adaptive_goal
+from meanstream.operators.rounds.round_protocol import Estimator, protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 RUNS = 40
 RELATIVE = 1.0 + 4.0 * math.sqrt(2.0 / RUNS)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
-from meanstream.pipelines.commands.reproduce.kent_curves import (
+from meanstream.operators.papers.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
+from meanstream.pipelines.commands.papers.reproduce.kent_curves import (
     FOUR,
     TUNED,
     kent_curves_ball_error,

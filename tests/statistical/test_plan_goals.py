@@ -1,4 +1,4 @@
-"""The goals of the tuned plan in a few cells; `benchmarks/round_goals.py` measures all thirty.
+"""The goals of the tuned plan in a few cells; `benchmarks/goals/measure_round_goals.py` measures all thirty.
 
 Seeds are fixed, so a failure is a change of behavior, not chance. Limits: with 40 runs the mean squared error has a
 standard error of about 22 %, and coverage one of .035 at .95; predictions may be off by the goal's .8 to 1.3 and two of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from meanstream.operators.simulation.round_goals import (
+from meanstream.operators.papers.simulation.round_goals import (
     EPSILONS,
     LITERAL,
     POPULATIONS,
@@ -70,8 +70,8 @@ def test_skewed_samples_bias_the_answer_less_than_a_standard_error(theta: float)
 def test_the_measurement_can_fail() -> None:
     """Users who differ by more than what is declared: intervals of the papers' assumption are wrong, and this shows."""
     from meanstream.operators.estimators.registry import build_estimator
-    from meanstream.operators.rounds.sizes import SizeDistribution
-    from meanstream.operators.simulation.round_goals import measure_round_goal
+    from meanstream.operators.papers.simulation.round_goals import measure_round_goal
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
 
     # The plan is told that users have 1000 samples; they have 10 (of 10,000): their means lie 10 times farther out.
     told, real = SizeDistribution.parse("point:1000"), SizeDistribution.parse("point:10")

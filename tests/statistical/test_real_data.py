@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from tests.pipelines.command_line import meanstream
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "real_data.py"

@@ -10,19 +10,19 @@ import msgspec
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.agents.settings import settings_identity
-from meanstream.streaming.agents.engine import Engine
+from meanstream.operators.agents.agents_settings import settings_identity
+from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.engine.loop import never_stop_loop
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.jsonl import JsonlSink
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.sources.source import Source
-from meanstream.streaming.store.deployment import open_deployment
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.engine.engine_loop import never_stop_loop
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sources.source_protocol import Source
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import SettableClock
 
 ROLES = {

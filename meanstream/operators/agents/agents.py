@@ -8,19 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.forgetting import ToldSums
-from meanstream.operators.agents.histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.own_energies import own_samples_with_energies
+from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK
 from meanstream.operators.agents.own_pairs import own_pairs
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
 from meanstream.operators.agents.release_times import Counts, Every
-from meanstream.operators.agents.released import PendingReleases, ReleaseBatch, released_columns
+from meanstream.operators.agents.released_rows import PendingReleases, ReleaseBatch, released_columns
 from meanstream.operators.agents.rows import CHUNK, NEVER, AgentRows
-from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.spread_vote import SpreadPairs
+from meanstream.operators.agents.vote_of_spread import SpreadPairs
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import (

@@ -7,8 +7,8 @@ from typing import Self
 
 import numpy as np
 
+from meanstream.operators.agents.agent_memory import Memory
 from meanstream.operators.agents.forgetting import DecayedSums, WindowedSums
-from meanstream.operators.agents.memory import Memory
 from meanstream.operators.agents.release_times import Counts, Geometric, Steady, parse_release_times
 from meanstream.operators.counters.base import ENDLESS, State
 from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
@@ -46,7 +46,7 @@ class EndlessReleases:
 
         Examples
         --------
-        >>> from meanstream.operators.agents.memory import parse_memory
+        >>> from meanstream.operators.agents.agent_memory import parse_memory
         >>> EndlessReleases.of(parse_memory("half-life:80"), "preferred:10").times.times(9).tolist()
         [10, 15, 20, 30, 40, 50, 60, 70, 80]
         """

@@ -11,7 +11,7 @@ from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
 from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every
-from meanstream.operators.agents.spread_vote import SpreadVote
+from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats, Ints, OwnSamples
 

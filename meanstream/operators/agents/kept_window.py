@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meanstream.operators.agents.agent_memory import Memory
 from meanstream.operators.agents.forgetting import ToldSums
 from meanstream.operators.agents.kept import REFLECTED, SUMS, Columns, Outlook, SumsNow, sample_bound
-from meanstream.operators.agents.memory import Memory
 from meanstream.operators.agents.noised_window import NoisedWindow, slots_with_room
 from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every, Steady
-from meanstream.operators.agents.spread_vote import SpreadVote
+from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint

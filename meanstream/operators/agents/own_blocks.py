@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.agents.memory import Memory
+from meanstream.operators.agents.agent_memory import Memory
 from meanstream.operators.agents.own_pairs import Columns, OwnPairs, own_pairs_columns
 from meanstream.operators.records import Ints
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import Counts, Steady
-from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns

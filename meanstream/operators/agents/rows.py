@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import Counts
-from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.validation import require
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from river import stats
 
+from meanstream.operators.agents.agent_memory import FOREVER, parse_memory
 from meanstream.operators.agents.endless import EndlessReleases
-from meanstream.operators.agents.memory import FOREVER, parse_memory
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
@@ -97,7 +97,7 @@ class PrivateMean(stats.base.Univariate):
 
     Examples
     --------
-    >>> from meanstream.operators.simulation.noise import SimulationNoise
+    >>> from meanstream.operators.forecast.simulated_noise import SimulationNoise
     >>> mean = PrivateMean(0.0, 10.0, epsilon=1.0, delta=1e-6, noise=SimulationNoise(seed=1))
     >>> for x in range(10_000):
     ...     mean.update(x % 10)

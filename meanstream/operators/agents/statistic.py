@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.weights import weights_gain, weights_gls_variance, weights_window_start
+from meanstream.operators.agents.sample_weights import weights_gain, weights_gls_variance, weights_window_start
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, Ints
 
 LEVEL = 0.5

@@ -8,8 +8,8 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
-from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_release_differences
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import ReleaseColumns, records_without_votes
 
 _COLUMNS = ("agent", "index", "count", "total", "mean", "noise_variance", "votes")

@@ -11,7 +11,7 @@ from meanstream.operators.collaboration.alone import FittedAlone, half_width_alo
 from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
 from meanstream.operators.collaboration.release_bins import ReleaseBins
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 
 _STEPS = 60

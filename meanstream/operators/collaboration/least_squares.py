@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import Floats, Ints
 

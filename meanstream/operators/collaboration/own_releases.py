@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.least_squares import REMEMBERED, least_squares_of_releases
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.operators.validation import require

@@ -11,11 +11,11 @@ import numpy as np
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
 from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
-from meanstream.operators.collaboration.prior import LearnedPrior, Models, normalized_prior
+from meanstream.operators.collaboration.mixture_prior import LearnedPrior, Models, normalized_prior
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_families import Families
 from meanstream.operators.collaboration.release_bins import ReleaseBins
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 
 TRIMMED = 1 / 8

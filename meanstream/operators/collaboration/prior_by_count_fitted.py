@@ -15,8 +15,8 @@ from meanstream.operators.collaboration.mixture_posterior import (
     posterior_doubted_interval,
     posterior_far_half_width,
 )
+from meanstream.operators.collaboration.mixture_prior import normalized_prior
 from meanstream.operators.collaboration.noise_share import FittedNoise
-from meanstream.operators.collaboration.prior import normalized_prior
 from meanstream.operators.collaboration.prior_families import Families, prior_family_class
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans

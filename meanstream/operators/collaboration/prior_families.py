@@ -8,8 +8,8 @@ import numpy as np
 
 from meanstream.operators.collaboration.count_trend import CountGroups, CountTrend, TrendFit
 from meanstream.operators.collaboration.local_spread import FACTORS, local_spread_doubt
+from meanstream.operators.collaboration.mixture_prior import Models, normalized_prior, prior_log_sum
 from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
-from meanstream.operators.collaboration.prior import Models, normalized_prior, prior_log_sum
 from meanstream.operators.collaboration.prior_fitted import fitted_prior_noise
 from meanstream.operators.records import Floats, Ints
 

@@ -11,8 +11,8 @@ from scipy.special import ndtri
 
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.variance.pooled import pooled_variance
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require, require_between
 

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtr
 
-from meanstream.operators.agents.spread_vote import HALVINGS
+from meanstream.operators.agents.vote_of_spread import HALVINGS
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 
 FINEST, COARSEST, STEP = -13.0, -1.0, 0.25  # log2 of a sample's standard deviation over the width

@@ -10,11 +10,11 @@ import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.base import Settings
-from meanstream.operators.rounds.central import Rows, central_noised
-from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.central_rounds import Rows, central_noised
+from meanstream.operators.rounds.estimator_traits import EstimatorTraits
+from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.unseen import unseen_margin
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 STEPS = 2**20
 """Of [0, 1], on which means and squares are held as integers."""

@@ -8,9 +8,9 @@ from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.clip_stage import ClipRound
+from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
 from meanstream.operators.rounds.localization import ClipWindow
-from meanstream.operators.rounds.records import Summaries
-from meanstream.operators.rounds.traits import BOUNDS, EstimatorTraits
+from meanstream.operators.rounds.round_records import Summaries
 
 
 def report_own_mean(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window

@@ -12,7 +12,7 @@ from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
-    from meanstream.operators.rounds.sizes import SizeDistribution
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 USUAL_SQUARE = 1.0 / 3.0
 """Mean square of a true mean that may be anywhere on [-1, 1]."""

@@ -10,32 +10,32 @@ from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:
-    from meanstream.operators.rounds.protocol import Estimator
+    from meanstream.operators.rounds.round_protocol import Estimator
 
 ESTIMATORS: dict[str, str] = {
     "one_shot": "meanstream.operators.estimators.one_shot:OneShot",
-    "dame": "meanstream.operators.estimators.dame:Dame",
-    "kent": "meanstream.operators.estimators.kent.univariate:Kent",
-    "kent.univariate": "meanstream.operators.estimators.kent.univariate:Kent",
-    "kent.linf": "meanstream.operators.estimators.kent.linf:Linf",
-    "kent.l2": "meanstream.operators.estimators.kent.l2:L2",
-    "kent.sparse_select": "meanstream.operators.estimators.kent.sparse_select:SparseSelect",
-    "kent.sparse_threshold": "meanstream.operators.estimators.kent.sparse_threshold:SparseThreshold",
-    "kent.density": "meanstream.operators.estimators.kent.density:Density",
-    "kent.mixture": "meanstream.operators.estimators.kent.mixture:Mixture",
-    "kent.cover": "meanstream.operators.estimators.kent.cover:CoverSelect",
-    "duchi": "meanstream.operators.estimators.duchi:Duchi",
-    "item": "meanstream.operators.estimators.baselines:Item",
-    "semi": "meanstream.operators.estimators.baselines:Semi",
-    "split": "meanstream.operators.estimators.baselines:Split",
-    "plan": "meanstream.operators.estimators.plan.plan:Plan",
+    "dame": "meanstream.operators.papers.dame.dame:Dame",
+    "kent": "meanstream.operators.papers.kent.univariate:Kent",
+    "kent.univariate": "meanstream.operators.papers.kent.univariate:Kent",
+    "kent.linf": "meanstream.operators.papers.kent.linf:Linf",
+    "kent.l2": "meanstream.operators.papers.kent.l2:L2",
+    "kent.sparse_select": "meanstream.operators.papers.kent.sparse_select:SparseSelect",
+    "kent.sparse_threshold": "meanstream.operators.papers.kent.sparse_threshold:SparseThreshold",
+    "kent.density": "meanstream.operators.papers.kent.density:Density",
+    "kent.mixture": "meanstream.operators.papers.kent.mixture:Mixture",
+    "kent.cover": "meanstream.operators.papers.kent.cover:CoverSelect",
+    "duchi": "meanstream.operators.papers.dame.duchi:Duchi",
+    "item": "meanstream.operators.papers.dame.round_baselines:Item",
+    "semi": "meanstream.operators.papers.dame.round_baselines:Semi",
+    "split": "meanstream.operators.papers.dame.round_baselines:Split",
+    "plan": "meanstream.operators.estimators.plan.planned_rounds:Plan",
     "adaptive": "meanstream.operators.estimators.adaptive.adaptive:Adaptive",
     "central.mean": "meanstream.operators.estimators.central_mean:CentralMean",
-    "repeating": "meanstream.operators.estimators.carried.carried:Carried",
-    "cummings.ideal": "meanstream.operators.estimators.cummings.ideal:Ideal",
-    "cummings.known_sizes": "meanstream.operators.estimators.cummings.known_sizes:KnownSizes",
-    "cummings.private_sizes": "meanstream.operators.estimators.cummings.private_sizes:PrivateSizes",
-    "cummings.ratio": "meanstream.operators.estimators.cummings.ratio:Ratio",
+    "repeating": "meanstream.operators.estimators.carried.carried_rounds:Carried",
+    "cummings.ideal": "meanstream.operators.papers.cummings.ideal:Ideal",
+    "cummings.known_sizes": "meanstream.operators.papers.cummings.known_sizes:KnownSizes",
+    "cummings.private_sizes": "meanstream.operators.papers.cummings.private_sizes:PrivateSizes",
+    "cummings.ratio": "meanstream.operators.papers.cummings.ratio:Ratio",
 }
 """Name of each estimator, and where its class is: "module:Class". Built by `build_estimator`."""
 

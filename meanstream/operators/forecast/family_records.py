@@ -48,7 +48,7 @@ class FamilyCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyForecast:
-    """Public: what `meanstream.operators.forecast.family.forecast_family` found.
+    """Public: what `meanstream.operators.forecast.family_forecast.forecast_family` found.
 
     Attributes
     ----------

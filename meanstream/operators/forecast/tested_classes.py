@@ -6,7 +6,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import ndtr, ndtri
 
-from meanstream.operators.forecast.oracle import (
+from meanstream.operators.forecast.oracle_forecast import (
     VarianceTable,
     oracle_round_robin_precision,
     oracle_round_robin_times,

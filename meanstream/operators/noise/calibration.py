@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from scipy.special import erfcx
 
-from meanstream.operators.noise.root import root_by_brent
+from meanstream.operators.noise.noise_root import root_by_brent
 from meanstream.operators.validation import require, require_between, require_positive
 
 Calibration = Literal["classical", "analytic"]

@@ -46,7 +46,7 @@ def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from meanstream.operators.agents.settings import AgentsSettings
+    >>> from meanstream.operators.agents.agents_settings import AgentsSettings
     >>> canonical_spelling(AgentsSettings(lower=np.float64(-30), upper="120", epsilon=1, delta=1e-6, horizon=40))
     {'lower': -30.0, 'upper': 120.0, 'epsilon': 1.0, 'delta': 1e-06, 'counter': 'optimal', 'spread_share': 0.1}
     """

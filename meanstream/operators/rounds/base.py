@@ -11,11 +11,11 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.records import Estimate, Tally
+from meanstream.operators.rounds.round_records import Estimate, Tally
 from meanstream.operators.validation import require, require_between, require_epsilon
 
 if TYPE_CHECKING:
-    from meanstream.operators.rounds.sizes import SizeDistribution
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 MODES = ("paper", "tuned")
 COMMON_OPTIONS = frozenset({"sizes", "mode", "level"})

@@ -13,8 +13,8 @@ from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.localization import ClipWindow
-from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.results import LastRound
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import LastRound
 from meanstream.operators.rounds.unseen import unseen_margin
 
 

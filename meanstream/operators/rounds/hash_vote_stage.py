@@ -14,8 +14,8 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import exact_round_dot
 from meanstream.operators.rounds.channels.base import Mechanism
-from meanstream.operators.rounds.records import Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.results import refuse_result, result_fields, result_list, result_whole_number
+from meanstream.operators.rounds.round_records import Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import refuse_result, result_fields, result_list, result_whole_number
 
 _CELLS = 2**22
 """Signs made at once."""

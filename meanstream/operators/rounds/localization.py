@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.rounds.records import Public
+from meanstream.operators.rounds.round_records import Public
 from meanstream.operators.rounds.votes.base import MAX_BINS
 from meanstream.operators.validation import require, require_positive
 

@@ -12,8 +12,8 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.rounds.base import Settings, round_wrong_bin_chance
 from meanstream.operators.rounds.localization import Bins, ClipWindow
-from meanstream.operators.rounds.records import Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.results import result_fields, result_list, result_row, result_whole_number
+from meanstream.operators.rounds.round_records import Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import result_fields, result_list, result_row, result_whole_number
 from meanstream.operators.rounds.votes.registry import Votes
 
 

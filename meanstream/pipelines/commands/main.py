@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import typer
 
 import meanstream
-from meanstream.pipelines.commands.outputs import Output
+from meanstream.pipelines.commands.command_outputs import Output
+from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
-from meanstream.pipelines.commands.parts import PARTS
-from meanstream.pipelines.commands.run.logs import log_lines_of_defect
-from meanstream.pipelines.options.errors import BadOption, RunFailed
+from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
+from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
 from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_one_line
 

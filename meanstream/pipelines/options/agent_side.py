@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from meanstream.operators.limits import MAX_AGENTS, QUORUM
 from meanstream.pipelines.options.base import given_option, require_given
-from meanstream.pipelines.options.shared import (
+from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
     INPUT,
     LATENESS_HELP,
@@ -24,11 +24,11 @@ from meanstream.pipelines.options.shared import (
     option_numbers,
     quorum_for,
 )
-from meanstream.pipelines.options.stream import StreamOptions
+from meanstream.pipelines.options.stream_options import StreamOptions
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.streaming.engine.options import EngineOptions
+    from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 IDLE_AFTER, NEVER = "1m", "never"
@@ -183,8 +183,8 @@ class AgentSideOptions(StreamOptions):
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.operators.agents.agent_memory import FOREVER
         from meanstream.operators.agents.agents import AgentsSettings
-        from meanstream.operators.agents.memory import FOREVER
         from meanstream.operators.validation import require
 
         require_given(self, "lower", "upper", "epsilon", "delta")
@@ -222,7 +222,7 @@ class AgentSideOptions(StreamOptions):
 
     def _begun(self) -> dict[str, Any]:
         """Read what agents that already run on the store have, which holds where nobody says otherwise: they go on."""
-        from meanstream.operators.agents.memory import memory_for
+        from meanstream.operators.agents.agent_memory import memory_for
         from meanstream.operators.agents.release_times import parse_release_times
         from meanstream.operators.validation import require
         from meanstream.streaming.agents.own_state import own_settings_if_begun
@@ -286,7 +286,7 @@ class AgentSideOptions(StreamOptions):
         """
         from meanstream.operators.durations import parse_duration
         from meanstream.operators.validation import require
-        from meanstream.streaming.kafka.location import is_kafka_location
+        from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
         if self.source is None or not is_kafka_location(self.source):
             require(self.idle_after is None, "idle_after", "be left out unless the source is a topic", self.idle_after)

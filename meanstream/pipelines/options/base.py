@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.typed import is_typed_number
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ def _finite(value: Any) -> Any:
 
 def option_environment(secret_file: Path | None) -> Mapping[str, str]:
     """Take the environment, in which a file named on the command line wins."""
-    from meanstream.streaming.store.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
+    from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE, SECRET_VARIABLE
 
     if secret_file is None:
         return os.environ

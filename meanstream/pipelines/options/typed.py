@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption
 
 # Typer comes with a click of its own, or uses the package, by its version.
 _USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")

@@ -11,7 +11,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.refreshed import AnsweredAgents
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines
 
 NEVER = 1e18

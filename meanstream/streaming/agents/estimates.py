@@ -14,17 +14,17 @@ from meanstream.operators.collaboration.registry import (
     ReleaseSummary,
     make_collaboration,
 )
-from meanstream.operators.collaboration.shares.asked import SharesAnswers
-from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.streaming.agents.known_covariates import KnownCovariates
 from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.agents.told_shares import ToldShares
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Population

@@ -17,7 +17,7 @@ from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.budget_forecast import DAY, BudgetForecast, ForecastSummary
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.store.state_store import Store, StoreError
 
 PAGE_SECONDS = 15.0
 """Between two looks at a ledger for a page, which asks every second."""

@@ -13,14 +13,14 @@ from meanstream.operators.agents.persons import MAX_PERSONS, PersonCounts
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
-from meanstream.streaming.agents.releases import releases_of_ledger
-from meanstream.streaming.engine.homes import home_partitions, put_home_partitions
-from meanstream.streaming.events.columns import column_partitions
+from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.engine.engine_homes import home_partitions, put_home_partitions
+from meanstream.streaming.events.event_columns import column_partitions
 from meanstream.streaming.events.times import iso_time
-from meanstream.streaming.store.ledger import LedgerRows
-from meanstream.streaming.store.snapshot import Columns
 from meanstream.streaming.store.source_identity import keep_source_identity_in, source_identity_of
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.state_snapshot import Columns
+from meanstream.streaming.store.state_store import Store, StoreError
 
 OWN_RELEASES = "own releases"
 PENDING = "pending"

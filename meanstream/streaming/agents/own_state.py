@@ -11,9 +11,9 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import OwnSamples
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.deployment import saved_deployment_settings
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

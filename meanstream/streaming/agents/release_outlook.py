@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.streaming.agents.first_release import FirstRelease, expected_first_release, next_release
-from meanstream.streaming.engine.intake import Intake
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.engine_intake import Intake
+from meanstream.streaming.engine.engine_stats import EngineStats
 
 
 class ReleaseOutlook:

@@ -15,17 +15,17 @@ import numpy as np
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.agents.agents_releases import restore_own_releases
 from meanstream.streaming.agents.covariates_file import read_covariates_file
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
-from meanstream.streaming.agents.releases import restore_own_releases
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.deployment import saved_deployment_settings
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 AGAIN = 10.0
 """A store is read again after so many times the seconds that it took, at the earliest: the engine has its own work."""

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from meanstream.operators.agents.histogram import HistogramColumns, histograms_of_releases
-from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.collaboration.shares.asked import AskedShares, SharesAnswers, asked_in_words
-from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
+from meanstream.operators.collaboration.shares.asked_shares import AskedShares, SharesAnswers, asked_in_words
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
 from meanstream.streaming.agents.refreshed import AnsweredAgents
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 
 
 class _Quantile(msgspec.Struct, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 
 FORGOTTEN = "forgotten"
 

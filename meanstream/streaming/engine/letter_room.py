@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.engine")
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.on_disk import SinkOnDisk
-from meanstream.streaming.sinks.sink import Remembers
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Remembers
 from meanstream.streaming.store.source_identity import OLDER_COPY
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 
 Key = tuple[Any, ...]
 """What an event is known by."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Words
-from meanstream.streaming.store.snapshot import Columns
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_snapshot import Columns
+from meanstream.streaming.store.state_store import Store
 
 MAX_IDS = 4_000_000
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from meanstream.operators.agents.persons import UNCOUNTED
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.engine")
 

@@ -18,8 +18,7 @@ from meanstream.streaming.events.base import (
     PublicEvent,
     is_none_in_event,
 )
-from meanstream.streaming.events.parts import ExceedanceAnswer, QuantileAnswer, SampleCounts, SpreadVotes
-from meanstream.streaming.events.rounds import (
+from meanstream.streaming.events.round_events import (
     Charge,
     Report,
     RoundRefusal,
@@ -27,6 +26,7 @@ from meanstream.streaming.events.rounds import (
     StageResult,
     WindowEstimate,
 )
+from meanstream.streaming.events.stream_parts import ExceedanceAnswer, QuantileAnswer, SampleCounts, SpreadVotes
 
 
 class Sample(PrivateEvent):

@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.store.state_store import Store, StoreError
 
 
 def disk_ledger_size(path: Path) -> tuple[int, int] | tuple[None, None]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.records import Floats
+from meanstream.streaming.metrics.metric_records import FlowPoint, Precision, TurnRecord
 from meanstream.streaming.metrics.newest_answers import NEWEST_COLUMNS
-from meanstream.streaming.metrics.records import FlowPoint, Precision, TurnRecord
 
 MOST_FLOW = 360
 MOST_NEWEST = 20_000
@@ -29,8 +29,8 @@ def flow_points(turns: Sequence[TurnRecord]) -> list[FlowPoint]:
 
     Examples
     --------
-    >>> from meanstream.streaming.engine.stats import EngineStats
-    >>> from meanstream.streaming.metrics.records import turn_record
+    >>> from meanstream.streaming.engine.engine_stats import EngineStats
+    >>> from meanstream.streaming.metrics.metric_records import turn_record
     >>> turns = [turn_record(EngineStats(events=100 * (k // 2)), k, k) for k in range(21)]
     >>> [round(point.rate) for point in flow_points(turns)[9:12]]
     [60, 40, 60]

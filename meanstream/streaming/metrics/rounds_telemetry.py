@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import HasBounds
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import HasBounds
 from meanstream.streaming.metrics.telemetry import Telemetry
-from meanstream.streaming.rounds.stats import RoundsStats, public_stats, rounds_stats
+from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats, rounds_stats
 
 MOST_WINDOWS = 400
 

@@ -16,11 +16,10 @@ from meanstream.operators.records import Floats
 from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.refreshed import AnsweredAgents
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import HasBounds
 from meanstream.streaming.metrics.history import flow_points, kept_history, restored_history
-from meanstream.streaming.metrics.metrics import HasBounds
-from meanstream.streaming.metrics.newest_answers import NewestAnswers
-from meanstream.streaming.metrics.records import (
+from meanstream.streaming.metrics.metric_records import (
     FittedPicture,
     FlowPoint,
     PageView,
@@ -30,6 +29,7 @@ from meanstream.streaming.metrics.records import (
     TurnRecord,
     turn_record,
 )
+from meanstream.streaming.metrics.newest_answers import NewestAnswers
 
 AHEAD_SECONDS = 1.0
 """Between two looks at when the next release is due."""

@@ -18,13 +18,13 @@ from pydantic import ValidationError
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.columns import PARTITION_SHIFT, column_partitions, column_places
-from meanstream.streaming.events.topics import topics_index, topics_joined, topics_own_positions, topics_position
+from meanstream.streaming.events.event_columns import PARTITION_SHIFT, column_partitions, column_places
+from meanstream.streaming.events.topic_names import topics_index, topics_joined, topics_own_positions, topics_position
 from meanstream.streaming.events.wire import DeadLetter, Reason
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.store.source_identity import ENGINES
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 
 READ_LINES = 1 << 16
 REASONS: tuple[str, ...] = get_args(Reason)
@@ -43,7 +43,7 @@ class DeadLetters:
     source : int array
         Index into `sources`.
     position : int array
-        Partition and place of the record, see `meanstream.streaming.events.columns.column_position`.
+        Partition and place of the record, see `meanstream.streaming.events.event_columns.column_position`.
     reason : int array
         Index into `REASONS`: why it was not used. The last letter says it, if there are several of one record.
     size : int array
@@ -173,7 +173,7 @@ def read_dead_letters(location: str) -> DeadLetters:
         If there is no such place, or it cannot be read.
     """
     if is_kafka_location(location):
-        from meanstream.streaming.kafka.scan import scan_values
+        from meanstream.streaming.kafka.reading.scan import scan_values
 
         return _collect(map(_letter, scan_values(KafkaLocation.parse(location, role="dead_letters"))))
     path = Path(location)

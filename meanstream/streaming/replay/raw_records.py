@@ -17,10 +17,10 @@ from pyarrow import parquet
 
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import source_class, source_kind
 from meanstream.streaming.own_paths import require_own_path_beside_no_store
-from meanstream.streaming.sources.csv_file import CsvSource
+from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
 
 READ_LINES = 1 << 16
@@ -53,7 +53,7 @@ def read_raw_records(
         If the source does not exist, or cannot be read.
     """
     if is_kafka_location(location):
-        from meanstream.streaming.kafka.scan import scan_records
+        from meanstream.streaming.kafka.reading.scan import scan_records
 
         records = scan_records(KafkaLocation.parse(location), positions)
         return ((at, value if _is_line(value) else _in_base_64(value)) for at, value in records)

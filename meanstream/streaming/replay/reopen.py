@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.columns import Position, column_partitions, column_places
-from meanstream.streaming.events.topics import topics_own_positions
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
+from meanstream.streaming.events.event_columns import Position, column_partitions, column_places
+from meanstream.streaming.events.topic_names import topics_own_positions
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.replay.same_file import require_same_file
-from meanstream.streaming.sources.growing import FOLLOW
+from meanstream.streaming.sources.growing_file import FOLLOW
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import Source, require_source_position
-from meanstream.streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
+from meanstream.streaming.sources.source_protocol import Source, require_source_position
+from meanstream.streaming.sources.synthetic_source import KIND, SyntheticPopulation, SyntheticSource
 
 if TYPE_CHECKING:
-    from meanstream.streaming.kafka.scan import ScannedTopic
+    from meanstream.streaming.kafka.reading.scan import ScannedTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
         return Opened(topic, complete=topic.complete)
 
     def one_topic(one: KafkaLocation, position: Position, at: Ints | None) -> ScannedTopic:
-        from meanstream.streaming.kafka.scan import ScannedTopic
+        from meanstream.streaming.kafka.reading.scan import ScannedTopic
 
         require_source_position(position, "topic_id", one.topic)
         partitions = [int(number) for number in position["partitions"]]
@@ -82,7 +82,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
         return ScannedTopic(one, mapping, start=start, known_id=position["topic_id"], id_key=id_key)
 
     def topics_again(parsed: KafkaLocation, position: Position, at: Ints | None) -> Opened:
-        from meanstream.streaming.kafka.several import ScannedTopics
+        from meanstream.streaming.kafka.reading.several_topics import ScannedTopics
 
         topics = []
         for number, one in enumerate(parsed.each()):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from meanstream.streaming.events.columns import Position
+from meanstream.streaming.events.event_columns import Position
+from meanstream.streaming.sources.formats.parquet_rows import PARQUET_DAMAGE, ParquetDigest
 from meanstream.streaming.sources.lines import LineReader
-from meanstream.streaming.sources.parquet_rows import PARQUET_DAMAGE, ParquetDigest
-from meanstream.streaming.sources.source import other_source_file
+from meanstream.streaming.sources.source_protocol import other_source_file
 
 
 def require_same_file(path: Path, position: Position) -> None:

@@ -12,7 +12,7 @@ from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.engine.name_tables import name_table_owner_hashes
 from meanstream.streaming.engine.unused_records import COUNTED
-from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
 from meanstream.streaming.replay.reopen import Opened
 
 READ_ROWS = 1 << 18

@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.streaming.rounds.windows import MICROS, Windows, windows_in_micros
-from meanstream.streaming.sources.source import Holds, InOrder, Source
+from meanstream.streaming.rounds.window_widths import MICROS, Windows, windows_in_micros
+from meanstream.streaming.sources.source_protocol import Holds, InOrder, Source
 
 _NEVER = -(1 << 63)
 

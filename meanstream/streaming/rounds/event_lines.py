@@ -9,12 +9,12 @@ import numpy as np
 
 from meanstream.operators.noise.canonical import canonical_plain
 from meanstream.operators.records import Ints
-from meanstream.operators.rounds.records import Estimate, Public, Reports, Tally
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Tally
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
-from meanstream.streaming.events.rounds import Report, RoundRefusal, StageReports, StageResult, WindowEstimate
+from meanstream.streaming.events.round_events import Report, RoundRefusal, StageReports, StageResult, WindowEstimate
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import MICROS
+from meanstream.streaming.rounds.window_widths import MICROS
 
 
 def report_event_lines(this: WindowRound, stage: int, users: Sequence[str], reports: Reports) -> EventLines:

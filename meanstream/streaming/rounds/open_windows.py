@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.rounds.places import UserPlaces
-from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summarize_numbered_windows
-from meanstream.streaming.rounds.windows import Window, Windows
-from meanstream.streaming.store.snapshot import Columns
+from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize_numbered_windows
+from meanstream.streaming.rounds.user_places import UserPlaces
+from meanstream.streaming.rounds.window_widths import Window, Windows
+from meanstream.streaming.store.state_snapshot import Columns
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 ALIKE = 8

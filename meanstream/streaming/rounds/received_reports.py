@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from meanstream.streaming.events.rounds import StageReports
+from meanstream.streaming.events.round_events import StageReports
 from meanstream.streaming.sources.lines import LineReader
 
 _READ_LINES = 65_536

@@ -10,18 +10,18 @@ from contextlib import closing
 from pydantic import ValidationError
 
 from meanstream.operators.validation import require
-from meanstream.streaming.events.rounds import StageResult
-from meanstream.streaming.kafka.client import (
+from meanstream.streaming.events.round_events import StageResult
+from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaException,
     KafkaLostError,
     describe_client_error,
     make_client_admin,
     make_client_consumer,
 )
-from meanstream.streaming.kafka.client import TopicPartition as Place
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.scan import READ_RECORDS, TopicScan
-from meanstream.streaming.kafka.topics import ensure_topic, find_topic, require_topic
+from meanstream.streaming.kafka.connection.kafka_client import TopicPartition as Place
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_topics import ensure_topic, find_topic, require_topic
+from meanstream.streaming.kafka.reading.scan import READ_RECORDS, TopicScan
 from meanstream.streaming.rounds.stage_results import MOST_TRIED, StageResults
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meanstream.operators.rounds.sizes import FORMS, SizeDistribution
+from meanstream.operators.rounds.user_sizes import FORMS, SizeDistribution
 from meanstream.operators.validation import closest_valid, require
-from meanstream.streaming.sources.csv_file import NULLS, csv_separator_hint
+from meanstream.streaming.sources.formats.csv_file import NULLS, csv_separator_hint
 
 
 def read_sizes(text: str) -> SizeDistribution:

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.noise.public_hash import mix_hash
 from meanstream.operators.records import Words
-from meanstream.operators.rounds.records import Public, Summaries
-from meanstream.operators.rounds.results import refuse_result, result_as_plain_data
-from meanstream.streaming.events.rounds import StageResult
+from meanstream.operators.rounds.round_records import Public, Summaries
+from meanstream.operators.rounds.round_results import refuse_result, result_as_plain_data
+from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sources.lines import LineReader
 
 _READ_LINES = 65_536

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats
 
 REFUSED_REPORTS = (
     *("duplicate", "invalid", "late", "malformed"),

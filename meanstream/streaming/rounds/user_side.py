@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.rounds.records import Public
-from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.operators.rounds.round_records import Public
+from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import (
     StageResults,
     StageResultsPlace,
     first_accepted_result,
     shape_of_result,
 )
-from meanstream.streaming.rounds.summarize import UserSums
+from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import Window
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.rounds.window_widths import Window
+from meanstream.streaming.store.state_store import Store
 
 _KIND = "rounds_waiting"
 MOST_TOLD = 1000

@@ -15,11 +15,16 @@ import numpy as np
 from meanstream.operators.noise.canonical import canonical, canonical_plain
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints, Words
-from meanstream.operators.rounds.protocol import Estimator, ReportWords, assign_protocol_stages, protocol_input_version
-from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_protocol import (
+    Estimator,
+    ReportWords,
+    assign_protocol_stages,
+    protocol_input_version,
+)
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.validation import require
-from meanstream.streaming.rounds.settings import RoundsSettings, settings_round_id, settings_round_noise
-from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings, settings_round_id, settings_round_noise
+from meanstream.streaming.rounds.window_widths import Window
 
 MAX_DESCRIBED = 64
 _described: dict[tuple[bytes, int], dict[str, Any]] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from meanstream.operators.validation import require
-from meanstream.streaming.sinks.sink import SinkOpening, Trust
+from meanstream.streaming.sinks.sink_protocol import SinkOpening, Trust
 
 
 def path_on_disk(location: str) -> str:

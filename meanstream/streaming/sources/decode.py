@@ -14,13 +14,13 @@ from pyarrow import compute as pc
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.streaming.events.base import SCHEMA_VERSION
-from meanstream.streaming.events.columns import Rejects, SampleColumns
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
 from meanstream.streaming.events.times import ColumnTypeError, TimeParser
-from meanstream.streaming.sources.directory import NO_NAME, NOT_A_NAME, NameDirectory
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import UnreadableSourceError
+from meanstream.streaming.sources.source_directory import NO_NAME, NOT_A_NAME, NameDirectory
+from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
 RawColumns = dict[str, pa.Array]
 """Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from meanstream.streaming.events.columns import Rejects
+from meanstream.streaming.events.event_columns import Rejects
 
 _NO_SIZE = 0xFF
 

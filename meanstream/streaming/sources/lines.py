@@ -14,9 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from meanstream.operators.records import Bools, Ints
-from meanstream.streaming.events.columns import Position, Rejects
+from meanstream.streaming.events.event_columns import Position, Rejects
 from meanstream.streaming.sources.read_digest import ReadDigest
-from meanstream.streaming.sources.source import UnreadableSourceError, other_source_file
+from meanstream.streaming.sources.source_protocol import UnreadableSourceError, other_source_file
 
 BLOCK_BYTES = 32 << 20
 MOST_BYTES = 128 << 20  # that wait: some 500 a line of the largest batch

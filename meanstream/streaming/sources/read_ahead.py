@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from meanstream.operators.validation import require
-from meanstream.streaming.events.columns import Batch, Position
-from meanstream.streaming.sources.source import Source
+from meanstream.streaming.events.event_columns import Batch, Position
+from meanstream.streaming.sources.source_protocol import Source
 
 
 class ReadAhead:

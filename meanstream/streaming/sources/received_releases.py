@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from meanstream.operators.agents.possible import REASONS as IMPOSSIBLE
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, ReleaseColumns
-from meanstream.streaming.events.parts import SampleCounts, SpreadVotes
 from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.stream_parts import SampleCounts, SpreadVotes
 from meanstream.streaming.events.wire import Release
 
 MAX_INTEGER = 2**63 - 1

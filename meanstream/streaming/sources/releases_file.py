@@ -10,7 +10,7 @@ import msgspec
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.received_releases import Line, ReceivedReleases, Releases
-from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.sources.source_protocol import SourceLostError
 
 READ_BYTES = 16 << 20
 _TOO_LONG = b"\x00"

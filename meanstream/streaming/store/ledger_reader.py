@@ -12,10 +12,10 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.release_ids import release_ids
-from meanstream.streaming.store.chain import START, LedgerColumns, chain_links
 from meanstream.streaming.store.database import DamagedStoreError, Database
 from meanstream.streaming.store.layout import layout_chains_numbers
-from meanstream.streaming.store.tables import StoreTables
+from meanstream.streaming.store.ledger_chain import START, LedgerColumns, chain_links
+from meanstream.streaming.store.store_tables import StoreTables
 
 BLOCK = 4096
 """Rows that are read, or written, at a time."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.layout import NEW_IN_2, VERSION
-from meanstream.streaming.store.ledger import Ledger, LedgerRows
-from meanstream.streaming.store.tables import StoreTables
+from meanstream.streaming.store.spend_ledger import Ledger, LedgerRows
+from meanstream.streaming.store.store_tables import StoreTables
 
 _BLOCK = 65_536
 

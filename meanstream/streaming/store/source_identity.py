@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.operators.durations import duration_text
-from meanstream.streaming.events.topics import topics_joined
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.events.topic_names import topics_joined
+from meanstream.streaming.store.state_store import Store, StoreError
 
 _STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
 OLDER_COPY = "older_copy"

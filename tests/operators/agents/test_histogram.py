@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.histogram import (
+from meanstream.operators.agents.agents_settings import settings_identity
+from meanstream.operators.agents.own_histogram import (
     CELLS,
     EVEN_BINS,
     MOST_BINS,
@@ -18,8 +19,7 @@ from meanstream.operators.agents.histogram import (
     histogram_cells,
     histogram_edges,
 )
-from meanstream.operators.agents.settings import settings_identity
-from meanstream.operators.agents.spread_vote import FACTOR
+from meanstream.operators.agents.vote_of_spread import FACTOR
 from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.fixed_point import FixedPoint

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.numerics import LARGEST_SHARE, numeric_slack

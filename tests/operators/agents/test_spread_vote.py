@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.spread_vote import FACTOR, HALVINGS, spread_vote_bins
+from meanstream.operators.agents.vote_of_spread import FACTOR, HALVINGS, spread_vote_bins
 from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
 from meanstream.operators.noise.distributions import TAIL_DELTA
 from meanstream.operators.noise.keyed import KeyedNoise

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.agents.sample_weights import weights
 from meanstream.operators.agents.statistic import (
     FactorTracker,
     statistic_factors_table,
@@ -16,7 +17,6 @@ from meanstream.operators.agents.statistic import (
     statistic_variance_table,
     variance_of_statistic,
 )
-from meanstream.operators.agents.weights import weights
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import COUNTERS, make_counter

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.released import ReleaseBatch
+from meanstream.operators.agents.released_rows import ReleaseBatch
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.posterior_table import look_up_posterior
-from meanstream.operators.collaboration.prior import LearnedPrior
 from meanstream.operators.collaboration.prior_fit import fit_prior_mixtures
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points

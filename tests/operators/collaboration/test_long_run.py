@@ -19,12 +19,12 @@ from meanstream.operators.collaboration.variance.long_run import (
     long_run_variance,
     variances_of_own,
 )
-from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_own_means
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior, variance_posterior_of_own
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_own_means
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_of_own
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.papers.simulation.dependence_laws import DependenceConfig, simulate_dependence
+from meanstream.operators.papers.simulation.dependent_samples import DependentSamples
 from meanstream.operators.records import Floats, Ints, OwnMeans, OwnSamples
-from meanstream.operators.simulation.dependence import DependenceConfig, simulate_dependence
-from meanstream.operators.simulation.dependent_samples import DependentSamples
 
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
 NOISE = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="long run", purpose="agents")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from meanstream.operators.collaboration.variance.pooled import (
+from meanstream.operators.collaboration.variance.pooled_variance import (
     PooledVariance,
     ReleaseDifferences,
     pooled_release_differences,
 )
-from meanstream.operators.collaboration.variance.posterior import variance_posterior_of_own
+from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.registry import COUNTERS, make_counter
 from meanstream.operators.records import OwnSamples, ReleaseColumns
 

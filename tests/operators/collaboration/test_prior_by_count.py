@@ -22,7 +22,7 @@ from meanstream.operators.collaboration.mixture_posterior import (
 from meanstream.operators.collaboration.prior_by_count import _few_points
 from meanstream.operators.collaboration.prior_by_count_fitted import TRANSLATION
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 

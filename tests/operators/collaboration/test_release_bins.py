@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.operators.collaboration import release_bins
-from meanstream.operators.collaboration.prior import LearnedPrior
+from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures
 from meanstream.operators.collaboration.prior_points import (
     EXACT,

@@ -9,18 +9,18 @@ import pytest
 from scipy.stats import gamma
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.histogram import CELLS, histogram_cells, histogram_edges
-from meanstream.operators.collaboration.shares import prior as prior_module
-from meanstream.operators.collaboration.shares.asked import AskedShares
-from meanstream.operators.collaboration.shares.posterior import own_shares, released_shares
-from meanstream.operators.collaboration.shares.prior import (
+from meanstream.operators.agents.own_histogram import CELLS, histogram_cells, histogram_edges
+from meanstream.operators.collaboration.shares import shares_prior as prior_module
+from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+from meanstream.operators.collaboration.shares.shares_posterior import own_shares, released_shares
+from meanstream.operators.collaboration.shares.shares_prior import (
     NoisedShares,
     SharesPrior,
     fit_shares_prior,
     shares_looked_at,
     shares_stratum,
 )
-from meanstream.operators.collaboration.shares.quantiles import BinnedLaw, valid_quantiles
+from meanstream.operators.collaboration.shares.shares_quantiles import BinnedLaw, valid_quantiles
 from meanstream.operators.collaboration.shares.simplex import simplex_projection
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise

@@ -10,7 +10,7 @@ import pytest
 from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
 from meanstream.operators.collaboration.prior_by_count import PriorByCount, _edges
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
 
 LOWER, UPPER, CENTER, STDDEV = 0.0, 60.0, 6.0, 4.0

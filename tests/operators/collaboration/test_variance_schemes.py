@@ -18,7 +18,7 @@ from meanstream.operators.collaboration.variance.from_releases import (
     printed_variance_from_releases,
     variance_from_releases,
 )
-from meanstream.operators.collaboration.variance.schemes import (
+from meanstream.operators.collaboration.variance.variance_schemes import (
     scheme_attributed_variance,
     scheme_partial_sum_ends,
     scheme_released,
@@ -26,7 +26,7 @@ from meanstream.operators.collaboration.variance.schemes import (
     scheme_sample_variance,
     scheme_usable,
 )
-from meanstream.operators.collaboration.variance.trackers import (
+from meanstream.operators.collaboration.variance.variance_trackers import (
     Bayesian,
     FromReleases,
     PrintedFromReleases,

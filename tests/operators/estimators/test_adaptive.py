@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
-from meanstream.operators.estimators.adaptive.design import (
+from meanstream.operators.estimators.adaptive.adaptive_design import (
     AdaptivePlan,
     adaptive_design_cut_window,
     adaptive_design_next_window,
 )
-from meanstream.operators.estimators.adaptive.risk import (
+from meanstream.operators.estimators.adaptive.adaptive_risk import (
     PlacedLaw,
     adaptive_one_shot_risk,
     adaptive_risk,
     adaptive_risk_size_factor,
 )
-from meanstream.operators.estimators.adaptive.scale import (
+from meanstream.operators.estimators.adaptive.adaptive_scale import (
     Scale,
     fit_scale,
     scale_bin,
@@ -34,11 +34,11 @@ from meanstream.operators.estimators.adaptive.scale import (
 )
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.base import Settings
-from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
-from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 SPAN = 2**20
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.estimators.carried.carried import Carried
-from meanstream.operators.estimators.carried.state import CarriedState, carried_comparison
+from meanstream.operators.estimators.carried.carried_rounds import Carried
+from meanstream.operators.estimators.carried.carried_state import CarriedState, carried_comparison
 from meanstream.operators.estimators.one_shot import OneShot
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats
-from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
-from meanstream.operators.rounds.records import Estimate, Summaries
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_records import Estimate, Summaries
 
 USERS, WINDOWS, RUNS = 3000, 16, 24
 SPAN = 2**20

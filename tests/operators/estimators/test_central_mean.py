@@ -7,7 +7,7 @@ import pytest
 
 from meanstream.operators.estimators.registry import build_estimator, estimator_class
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.records import Estimate, Summaries
+from meanstream.operators.rounds.round_records import Estimate, Summaries
 from tests.operators.support.binomial_users import SPAN, answer
 
 RUNS = 400

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.one_shot import OneShot
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import round_tally_moments
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 RUNS = 1500
 """False alarms: .93 is 3.6 standard errors below .95."""

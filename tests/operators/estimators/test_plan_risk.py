@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from meanstream.operators.estimators.plan.risk import plan_risk_clip_moments, plan_risk_laws, plan_risk_sizes
-from meanstream.operators.estimators.plan.tables import make_plan_tables
+from meanstream.operators.estimators.plan.plan_risk import plan_risk_clip_moments, plan_risk_laws, plan_risk_sizes
+from meanstream.operators.estimators.plan.plan_tables import make_plan_tables
 from meanstream.operators.estimators.plan.window_effect import (
     window_effect,
     window_error_nodes,
     window_uniform_nodes,
     window_vote_failure,
 )
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.rounds.votes.registry import make_votes
 
 LAWS = {"poisson:5": 0.0, "uniform:1,199": 0.5, "point:400": 0.85, "two:3,100,0.3": 0.85}

@@ -8,9 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.audit.chosen_bits import TOLERANCE, worst_pmf_loss
-from meanstream.operators.audit.local import bit_probabilities
-from meanstream.operators.estimators.plan.plan import Plan
+from meanstream.operators.estimators.plan.planned_rounds import Plan
 from meanstream.operators.estimators.plan.unknown_sizes import (
     CLASSES,
     SHARES,
@@ -20,11 +18,13 @@ from meanstream.operators.estimators.plan.unknown_sizes import (
     learned_unknown_sizes,
     unknown_size_class,
 )
+from meanstream.operators.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
+from meanstream.operators.evidence.local_audit import bit_probabilities
+from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.operators.papers.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.rounds.channels.registry import make_channel
-from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_goals import measure_round_goal, round_goal_two_point_users
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 
 def plan(users: int = 20_000, epsilon: float = 1.0, **options) -> Plan:

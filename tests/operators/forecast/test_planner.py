@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
-from meanstream.operators.forecast.rounds import forecast_rounds, forecast_rounds_candidates
+from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.operators.forecast.rounds_forecast import forecast_rounds, forecast_rounds_candidates
 from meanstream.operators.forecast.users_needed import users_needed
-from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
-from meanstream.operators.rounds.records import Summaries
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 LARGE = SizeDistribution.parse("point:1000")
 SMALL = SizeDistribution.parse("point:2")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meanstream.operators.forecast.agents import forecast_agents_table
-from meanstream.operators.simulation.config import SimulationConfig
-from meanstream.operators.simulation.pairwise import simulate_pairwise
+from meanstream.operators.forecast.agents_forecast import forecast_agents_table
+from meanstream.operators.papers.simulation.config import SimulationConfig
+from meanstream.operators.papers.simulation.simulated_pairwise import simulate_pairwise
 
 STEPS = (60, 150, 300, 600)
 

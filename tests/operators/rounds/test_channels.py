@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
 from meanstream.operators.rounds.channels.registry import CHANNELS, best_channel, make_channel
 from meanstream.operators.rounds.channels.tuned import TunedWindowChannel
-from meanstream.operators.rounds.channels.window import MAX_LEVELS, PIECEWISE_POINTS, DitheredChannel, WindowChannel
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.rounds.channels.window_channel import (
+    MAX_LEVELS,
+    PIECEWISE_POINTS,
+    DitheredChannel,
+    WindowChannel,
+)
 
 EPSILONS = (0.1, 0.3, 0.63, 1.0, 2.0, 4.0, 8.0)
 VALUES = (-1.0, -0.77, -1 / 3, 0.0, 0.1, 0.5, 0.999, 1.0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_population import draw_population_sizes
+from meanstream.operators.papers.simulation.round_population import draw_population_sizes
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 FORMS = (
     "point:7",

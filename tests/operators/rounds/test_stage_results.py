@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 from meanstream.operators.rounds.channels.summed_laplace import SummedLaplaceChannel
-from meanstream.operators.rounds.protocol import ReportWords, assign_protocol_stages
-from meanstream.operators.rounds.records import Estimate, Summaries
-from meanstream.operators.rounds.results import result_as_plain_data
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.round_protocol import ReportWords, assign_protocol_stages
+from meanstream.operators.rounds.round_records import Estimate, Summaries
+from meanstream.operators.rounds.round_results import result_as_plain_data
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.rounds.votes.registry import VOTES, make_votes
-from meanstream.operators.simulation.words import SeededWords
 from meanstream.streaming.rounds.stage_results import extreme_users_for_result
 
 SECRET = b"0d409462e4304f9f66770dc046be10c9"

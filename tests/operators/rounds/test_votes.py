@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Bools, Ints
-from meanstream.operators.rounds.votes.packing import (
+from meanstream.operators.rounds.votes.registry import VOTES, Votes, make_votes
+from meanstream.operators.rounds.votes.vote_packing import (
     pack_votes,
     packed_column_sums,
     packed_columns,
     packing_fits,
     unpack_votes,
 )
-from meanstream.operators.rounds.votes.registry import VOTES, Votes, make_votes
-from meanstream.operators.simulation.words import SeededWords
 
 N = 40_000
 

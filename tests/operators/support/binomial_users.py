@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.rounds.central import is_central, run_central
-from meanstream.operators.rounds.protocol import protocol_stages_of_positions
-from meanstream.operators.rounds.records import Estimate, Summaries
-from meanstream.operators.simulation.words import SeededWords
+from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.operators.rounds.central_rounds import is_central, run_central
+from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions
+from meanstream.operators.rounds.round_records import Estimate, Summaries
 
 SPAN = 2**20
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.hosts import ENGINE_ONLY, RUNNER_ONLY
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 from tests.pipelines.beam.support.agents_world import assert_same_estimates
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, write_samples
 

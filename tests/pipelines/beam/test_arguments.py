@@ -18,7 +18,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions,
 from apache_beam.utils.timestamp import Duration
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     AgentWindows,
     CollaborateAgents,
     CollaboratePairwise,
@@ -26,9 +26,9 @@ from meanstream.pipelines.agents import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.rounds import AnswerReports, ReportRounds, RunRounds
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportRounds, RunRounds
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from tests.pipelines.beam.support.agents_world import SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings

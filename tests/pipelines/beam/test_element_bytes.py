@@ -9,17 +9,17 @@ import pytest
 from apache_beam.coders import typecoders
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
-from meanstream.pipelines.beam.events import (
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.events import (
     DamagedBytesError,
     EventCoder,
     EventLinesCoder,
     beam_event_from_json,
     beam_event_to_json,
 )
-from meanstream.pipelines.beam.parse import DeadLetterCoder
-from meanstream.pipelines.beam.pubsub.message import Message, MessageCoder
-from meanstream.pipelines.beam.source import SourcePlace
-from meanstream.pipelines.beam.source_coder import SourcePlaceCoder
+from meanstream.pipelines.beam.element_types.source_coder import SourcePlaceCoder
+from meanstream.pipelines.beam.input.parse_lines import DeadLetterCoder
+from meanstream.pipelines.beam.pubsub.pubsub_message import Message, MessageCoder
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate
 from meanstream.streaming.sources.mapping import ColumnMapping

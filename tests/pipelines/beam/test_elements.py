@@ -21,13 +21,19 @@ import pytest
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.operators.pairwise.federation import FederationSettings
-from meanstream.pipelines.agents import CollaborateAgents, CollaboratePairwise, ReleaseMeans, SampleFields, agent_batch
-from meanstream.pipelines.beam import elements
-from meanstream.pipelines.beam.elements import ElementParts
-from meanstream.pipelines.beam.intake import SampleIntake, SampleReader
-from meanstream.pipelines.beam.kafka.sink import WriteKafka
-from meanstream.pipelines.rounds import ReportRounds, RunRounds, SummarizeUsers, sample_batch
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.pipelines.beam.agents.agent_transforms import (
+    CollaborateAgents,
+    CollaboratePairwise,
+    ReleaseMeans,
+    SampleFields,
+    agent_batch,
+)
+from meanstream.pipelines.beam.element_types import elements
+from meanstream.pipelines.beam.element_types.elements import ElementParts
+from meanstream.pipelines.beam.input.beam_intake import SampleIntake, SampleReader
+from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
+from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds, SummarizeUsers, sample_batch
 from meanstream.streaming.events.numbers import LARGEST
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter, Sample
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, engine_on, release_lines, samples

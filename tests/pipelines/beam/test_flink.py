@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meanstream.pipelines.beam.runners import runner_arguments
+from meanstream.pipelines.beam.beam_runners import runner_arguments
 from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import SECRET, samples

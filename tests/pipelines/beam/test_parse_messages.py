@@ -18,9 +18,9 @@ from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.beam import CollaborateAgents, ColumnMapping, ParseMessages, ReleaseMeans, SampleRow, SampleRows
-from meanstream.pipelines.beam import parsing
+from meanstream.pipelines.beam.input import parse_messages as parsing
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
-from meanstream.streaming.kafka.schemas.registered import wire_head
+from meanstream.streaming.kafka.connection.registered import wire_head
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from tests.pipelines.beam.support import agents_world

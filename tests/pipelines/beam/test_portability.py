@@ -21,7 +21,7 @@ import pytest
 from apache_beam.coders import typecoders
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from meanstream.pipelines.template import launch as launcher
+from meanstream.pipelines.beam.template import launch_template as launcher
 from meanstream.streaming.events.encode import EventLines
 from tests.pipelines.beam.support.portability import (
     DATAFLOW,

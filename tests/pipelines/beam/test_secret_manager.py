@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meanstream.pipelines.beam.secret import SecretPlace, _from_secret_manager
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, _from_secret_manager
 from tests.pipelines.beam.support.secret_manager import secret_manager
 
 RESOURCE = "projects/a-project/secrets/noise/versions/3"

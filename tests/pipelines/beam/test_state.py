@@ -21,43 +21,43 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 import meanstream.pipelines.beam
-from meanstream.operators.agents.settings import settings_identity
-from meanstream.operators.collaboration.variance.pooled import PooledVariance
+from meanstream.operators.agents.agents_settings import settings_identity
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam import state
-from meanstream.pipelines.beam.agents.answer import AnswerAgents
-from meanstream.pipelines.beam.agents.coders import (
+from meanstream.pipelines.beam.agents.agents_coders import (
     FittedReleasesCoder,
     OwnBatchCoder,
     PartialReleasesCoder,
     pack_for_coder,
 )
-from meanstream.pipelines.beam.agents.fit import FitReleases
-from meanstream.pipelines.beam.agents.gather import GatherShard
-from meanstream.pipelines.beam.agents.pairwise import StepFederation
-from meanstream.pipelines.beam.agents.parts import agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentSamples, Packed, Tick
-from meanstream.pipelines.beam.agents.release import ReleaseShard
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
+from meanstream.pipelines.beam.agents.fit_population import FitReleases
+from meanstream.pipelines.beam.agents.gather_releases import GatherShard
+from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.rounds.budget import SLOTS, EnforceBudget, UsersBySlot
-from meanstream.pipelines.beam.rounds.carried import AnswerCarried
-from meanstream.pipelines.beam.rounds.curator import ReleaseOnce
-from meanstream.pipelines.beam.rounds.join import JoinUsers
-from meanstream.pipelines.beam.rounds.records import UserBatch
-from meanstream.pipelines.beam.rounds.summarize import JoinBatches
-from meanstream.pipelines.beam.rounds.windows import window_timestamp
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.state import MADE, StateMark, StateOwner
-from meanstream.pipelines.rounds import RunRounds, SummarizeUsers, sample_batch
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.windows import Window
-from meanstream.streaming.store.identity import OtherIdentityError
+from meanstream.pipelines.beam.keyed_state import beam_state as state
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateMark, StateOwner
+from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
+from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
+from meanstream.pipelines.beam.rounds.curator_step import ReleaseOnce
+from meanstream.pipelines.beam.rounds.join_results import JoinUsers
+from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
+from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
+from meanstream.pipelines.beam.rounds.rounds_windows import window_timestamp
+from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.rounds.window_widths import Window
+from meanstream.streaming.store.store_identity import OtherIdentityError
 from tests.pipelines.beam.agents.test_agents_idempotent import Alarm, Bag, Cell, public, samples_of
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRS
 from tests.pipelines.beam.agents.test_agents_pairwise import samples as pair_samples
 from tests.pipelines.beam.rounds.test_curator import sums_of
-from tests.pipelines.beam.rounds.test_rounds import users
+from tests.pipelines.beam.rounds.test_run_rounds_transform import users
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.support.rounds_world import SECRET, rounds_settings, samples

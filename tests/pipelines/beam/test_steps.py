@@ -18,9 +18,9 @@ from meanstream import pipelines
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.steps import Combine, Step, StepError, discreet_step
+from meanstream.pipelines.beam.worker.beam_steps import Combine, Step, StepError, discreet_step
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.store.store import StoreError
+from meanstream.streaming.store.state_store import StoreError
 from tests.pipelines.beam.support.collecting import run
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.template.launch import launch_template
+from meanstream.pipelines.beam.template.launch_template import launch_template
 from tests.pipelines.beam.agents.test_agents_kafka import encoded, run_agents
-from tests.pipelines.beam.kafka.test_kafka import PARTITIONS, consumed, fill
+from tests.pipelines.beam.kafka.test_read_kafka import PARTITIONS, consumed, fill
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, assert_same_estimates
 from tests.pipelines.command_line import SECRET, arguments, meanstream

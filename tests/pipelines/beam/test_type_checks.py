@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 from apache_beam import typehints
 
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     AgentWindows,
     CollaborateAgents,
     CollaboratePairwise,
@@ -22,8 +22,8 @@ from meanstream.pipelines.agents import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.steps import Step
-from meanstream.pipelines.rounds import AnswerReports, ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportRounds, RunRounds
+from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.agents.test_agents_pairwise import samples as pairwise_samples

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meanstream.pipelines.commands.init import KINDS
+from meanstream.pipelines.commands.init_command import KINDS
 from tests.pipelines.command_line import SECRET, meanstream
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 import typer
 
+from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.commands.parts import PARTS
 from tests.pipelines.command_line import meanstream
 
 

@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.commands.report import result
-from meanstream.streaming.store.store import Store
+from meanstream.pipelines.commands.report import report_result as result
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
 
 

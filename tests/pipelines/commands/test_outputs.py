@@ -15,11 +15,11 @@ import pytest
 from matplotlib.figure import Figure
 from pyarrow import parquet
 
-from meanstream.pipelines.commands.outputs import save_output, save_output_figure
+from meanstream.pipelines.commands.command_outputs import save_output, save_output_figure
 from meanstream.pipelines.options.base import OPTION_OF
-from meanstream.pipelines.options.errors import RunFailed
+from meanstream.pipelines.options.option_errors import RunFailed
 from meanstream.streaming.open_sink import FILES, STDOUT
-from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.sink_group import Sinks
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, options, run_agents, write_samples
 from tests.pipelines.commands.run import test_run_rounds
 from tests.pipelines.forked import run_forked

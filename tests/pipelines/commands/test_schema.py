@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.agents.releases import release_refusal_lines
+from meanstream.streaming.agents.agents_releases import release_refusal_lines
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.events.wire import EVENTS, Sample
-from meanstream.streaming.store.ledger import LedgerRows
+from meanstream.streaming.store.spend_ledger import LedgerRows
 from tests.pipelines.command_line import meanstream, run_agents, write_samples
 from tests.pipelines.commands.run.test_run_rounds import run as run_rounds
 from tests.streaming.agents.test_drift import SETTINGS as OF_DRIFT

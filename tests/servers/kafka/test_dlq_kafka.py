@@ -17,27 +17,27 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.events.columns import column_partitions, column_places, column_position
-from meanstream.streaming.kafka import scan
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.scan import TopicScan, scan_records, scan_values
-from meanstream.streaming.kafka.source import KafkaSource
-from meanstream.streaming.kafka.topics import find_topic
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.event_columns import column_partitions, column_places, column_position
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_topics import find_topic
+from meanstream.streaming.kafka.reading import scan
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
+from meanstream.streaming.kafka.reading.scan import TopicScan, scan_records, scan_values
 from meanstream.streaming.replay.dead_letters import DeadLetters, dead_letters_still_unused, read_dead_letters
 from meanstream.streaming.replay.raw_records import write_raw_records
 from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-from meanstream.streaming.replay.replay import Replay, prepare_replay
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.jsonl import JsonlSink
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.deployment import open_deployment
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import open_deployment
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 Record = tuple[int, bytes | None]
 """Partition and value."""

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from meanstream.streaming.kafka import retry_policy
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
+from meanstream.streaming.kafka.connection import retry_policy
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
 from tests.servers.support.broker import Broker
 from tests.servers.support.kafka_sinks import (
     World,

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from meanstream.streaming.kafka import newest, reader
 from meanstream.streaming.kafka.claims.name_owners import NameOwners, name_owner_group
+from meanstream.streaming.kafka.reading import kafka_reader as reader
+from meanstream.streaming.kafka.reading import newest_messages as newest
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_reading import send
 from tests.servers.support.kafka_sinks import read
@@ -177,7 +178,9 @@ def test_a_name_reads_a_partition_in_one_store_whatever_the_group(
     """The known-bad twin notes no name: the second store releases the same samples once more."""
     if twin:
         monkeypatch.setattr(reader, "NameOwners", Nobody)
-        monkeypatch.setattr("meanstream.streaming.kafka.source.OwnAgents", lambda *_: None)  # it would refuse, too
+        monkeypatch.setattr(
+            "meanstream.streaming.kafka.reading.kafka_source.OwnAgents", lambda *_: None
+        )  # it would refuse, too
     topic = new_topic(2)
     for partition, agent in enumerate(("ann", "bob")):
         send(broker_address, topic, [line(agent, i) for i in range(20)], partition)

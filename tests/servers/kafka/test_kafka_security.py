@@ -26,9 +26,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from meanstream.streaming.kafka import client
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.source import KafkaSource
+from meanstream.streaming.kafka.connection import kafka_client as client
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.servers.conftest import need, shared_by_workers
 from tests.servers.support import broker as kafka

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.events.columns import column_partitions
-from meanstream.streaming.events.topics import joined_topics, topics_place
-from meanstream.streaming.kafka.source import KafkaSource
-from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.events.event_columns import column_partitions
+from meanstream.streaming.events.topic_names import joined_topics, topics_place
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
+from meanstream.streaming.sources.source_protocol import SourceLostError
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options
 from tests.servers.support.engine_input import EngineInput
 from tests.servers.support.engine_process import KILLED, Fate

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PersonalEstimate, Population, Refusal
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.outputs import open_output_topic
-from meanstream.streaming.kafka.sink import KafkaSinks
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
+from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 from meanstream.streaming.open_sink import check_sink_place, open_sink, sink_place_of
-from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError, Trust
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError, Trust
 from tests.servers.support.kafka_sinks import (
     Died,
     Patient,
@@ -275,7 +275,7 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("meanstream.streaming.kafka.outputs.APPEAR_SECONDS", 0.1)
+    monkeypatch.setattr("meanstream.streaming.kafka.writing.kafka_outputs.APPEAR_SECONDS", 0.1)
     admin = AdminClient({"bootstrap.servers": broker_address})
     for role, policy in {"releases": "compact", "sink": "compact", "dead_letters": "delete"}.items():
         name = f"made-{store_id}-{role}"

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from meanstream.streaming.events.columns import Position
+from meanstream.streaming.events.event_columns import Position
 from tests.servers.support.kafka_reading import (
     SECONDS,
     NewTopicOf,
@@ -23,7 +23,7 @@ from tests.servers.support.kafka_reading import (
     transaction,
     value,
 )
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.wait_until import NotInTimeError
 
 
 def test_every_record_of_every_partition_once(broker_address: str, new_topic: NewTopicOf) -> None:

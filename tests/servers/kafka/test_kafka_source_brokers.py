@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from meanstream.streaming.kafka import client, reader
+from meanstream.streaming.kafka.connection import kafka_client as client
+from meanstream.streaming.kafka.reading import kafka_reader as reader
 from tests.servers.support.broker import Broker
 from tests.servers.support.kafka_reading import (
     SECONDS,

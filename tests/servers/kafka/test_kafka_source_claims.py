@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, TopicPartition
 
 from meanstream.streaming.kafka.claims import group_offsets
 from meanstream.streaming.kafka.claims.ownership import OwnedElsewhereError, claim_ownership
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.sources.source_protocol import SourceLostError
 from tests.servers.support.kafka_reading import (
     SECONDS,
     NewTopicOf,

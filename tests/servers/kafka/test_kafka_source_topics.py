@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from meanstream.streaming.events.columns import Position
-from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.events.event_columns import Position
+from meanstream.streaming.sources.source_protocol import SourceLostError
 from tests.servers.support.kafka_reading import (
     SECONDS,
     NewTopicOf,
@@ -127,7 +127,7 @@ def test_a_topic_made_anew_while_it_is_read_ends_the_reading(
 def test_a_deleted_topic_ends_the_reading(
     broker_address: str, new_topic: NewTopicOf, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meanstream.streaming.kafka import topics
+    from meanstream.streaming.kafka.connection import kafka_topics as topics
 
     monkeypatch.setattr(topics, "GONE_SECONDS", 0.5)
     topic = new_topic()

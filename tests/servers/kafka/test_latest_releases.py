@@ -14,14 +14,14 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
-from meanstream.streaming.kafka.client import KafkaLostError
-from meanstream.streaming.kafka.latest import ReleasesTopic, read_latest_releases
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_client import KafkaLostError
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic, read_latest_releases
 from meanstream.streaming.sources.received_releases import Releases
 from tests.servers.support.broker import Broker
 from tests.servers.support.kafka_sinks import World, deliver, read, releases, silence
 from tests.servers.support.kafka_sinks import closing as closing_world
-from tests.servers.support.waiting import NotInTimeError, wait_until
+from tests.servers.support.wait_until import NotInTimeError, wait_until
 
 AGENTS = ("ann", "bob", "cleo", "dan", "eve")
 SETTINGS = AgentsSettings(

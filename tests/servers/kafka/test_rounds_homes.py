@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from meanstream.streaming.rounds.places import places_key, places_name_hashes
+from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.servers.support.broker import free_ports
 from tests.servers.support.kafka_sinks import read

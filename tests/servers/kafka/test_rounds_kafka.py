@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from meanstream.pipelines.commands.run.rounds import run_rounds_engine
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.commands.run.run_rounds import run_rounds_engine
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.streaming.support.dying import DieAt, Died

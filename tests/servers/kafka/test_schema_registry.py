@@ -14,16 +14,16 @@ from urllib.request import urlopen
 import fastavro
 import pytest
 
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.scan import TopicScan, scan_values
-from meanstream.streaming.kafka.schemas.registered import wire_head
-from meanstream.streaming.kafka.source import KafkaSource
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.registered import wire_head
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
+from meanstream.streaming.kafka.reading.scan import TopicScan, scan_values
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, meanstream
+from tests.servers.support.apicurio import ask, register
 from tests.servers.support.kafka_reading import NewTopicOf, first_batch, read_count, send
-from tests.servers.support.registry import ask, register
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 SAMPLE = {
     "type": "record",

@@ -17,7 +17,7 @@ import yaml
 
 from tests.servers.support.broker import free_ports
 from tests.servers.support.programs import DOCKER, Program
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 SHIPPED = DOCKER / "alertmanager" / "alertmanager.yml"
 PROGRAM = "prometheus-alertmanager"

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.wait_until import NotInTimeError
 
 KAFKA_VERSION = "4.3.1"  # as in the Makefile
 SERVERS = Path(os.environ.get("MEANSTREAM_SERVERS", Path.home() / ".cache" / "meanstream-servers"))

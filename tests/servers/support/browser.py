@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 ARGUMENTS = (
     "--headless=new",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka.admin import AdminClient
 
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 SECONDS = 90.0
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.streaming.crash import CrashPoint, Moment
-from tests.servers.support.waiting import NotInTimeError, wait_until
+from tests.servers.support.wait_until import NotInTimeError, wait_until
 
 ROLES = ("releases", "estimates", "dead_letters", "notices")
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
@@ -192,7 +192,7 @@ class EngineWorld:
 def live(arguments: Sequence[str], log: Path, trace: Trace, fate: Fate) -> None:
     """Be `meanstream`, in a process of its own."""
     from meanstream.pipelines.commands.main import main
-    from meanstream.pipelines.commands.run import agents as hosting
+    from meanstream.pipelines.commands.run import run_agents as hosting
 
     descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)

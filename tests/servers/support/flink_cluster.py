@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.support.broker import SERVERS, free_ports
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.wait_until import NotInTimeError
 
 FLINK_VERSION = "1.19.3"  # as in the Makefile
 FLINK = SERVERS / f"flink-{FLINK_VERSION}"

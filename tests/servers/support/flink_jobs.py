@@ -15,15 +15,15 @@ import msgspec
 from apache_beam.options.pipeline_options import PipelineOptions
 from confluent_kafka import Consumer, TopicPartition
 
-from meanstream.pipelines.agents import AgentsSettings, CollaborateAgents, ReleaseMeans
-from meanstream.pipelines.beam.agents import parts
-from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatch
-from meanstream.pipelines.beam.kafka.sink import WriteKafka
-from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.agents import agents_parts as parts
+from meanstream.pipelines.beam.agents.agent_transforms import AgentsSettings, CollaborateAgents, ReleaseMeans
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, EstimateBatch
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
+from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.support.fresh_noise import FreshReleaseShard
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster

@@ -27,7 +27,7 @@ from tests.servers.support.flink_jobs import (
     time_of,
 )
 from tests.servers.support.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 PATIENCE = 180.0
 """Seconds in which a job must have gone on after a kill; a busy machine is slow to start workers."""

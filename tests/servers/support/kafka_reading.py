@@ -9,11 +9,11 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from meanstream.streaming.events.columns import Batch, column_partitions, column_places
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.source import KafkaSource
+from meanstream.streaming.events.event_columns import Batch, column_partitions, column_places
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
 from meanstream.streaming.sources.mapping import ColumnMapping
-from tests.servers.support.waiting import NotInTimeError, wait_until
+from tests.servers.support.wait_until import NotInTimeError, wait_until
 
 SECONDS = 30.0
 """Every wait ends after so long at most."""

@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.wire import PersonalEstimate, Release
-from meanstream.streaming.kafka.sink import KafkaSinks
+from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
 from tests.servers.support.broker import Broker
-from tests.servers.support.waiting import NotInTimeError, wait_until
+from tests.servers.support.wait_until import NotInTimeError, wait_until
 
 READ_SECONDS = 30.0
 

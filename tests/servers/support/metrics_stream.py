@@ -14,9 +14,9 @@ from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.agents import CollaborateAgents, agent_batch
-from meanstream.pipelines.beam.agent_batch import AgentBatch
-from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, agent_batch
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 
 SETTINGS = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=4)
 EVERY, REFRESH = 0.5, 2.0

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from meanstream.streaming.store.audit import audited_rows
 from meanstream.streaming.store.database import DamagedStoreError
-from meanstream.streaming.store.store import EmptyStoreError, Store
+from meanstream.streaming.store.state_store import EmptyStoreError, Store
+from meanstream.streaming.store.store_audit import audited_rows
 
 READ_SECONDS = 30.0
 STORED = ("releases", "dead_letters", "notices")

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 import yaml
 
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 DOCKER = Path(__file__).parents[3] / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]

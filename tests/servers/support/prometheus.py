@@ -15,7 +15,7 @@ from typing import Any, Self
 import yaml
 
 from tests.servers.support.broker import free_ports
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.wait_until import NotInTimeError
 
 SHIPPED = Path(__file__).parents[3] / "docker" / "prometheus"
 START_SECONDS = 60.0

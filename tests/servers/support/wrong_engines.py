@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from meanstream.streaming.agents.delivery import Delivery
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.agents.releases import release_rows
+from meanstream.streaming.agents.agents_delivery import Delivery
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
-from meanstream.streaming.kafka.transaction import KafkaTransaction
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.store import deployment
+from meanstream.streaming.kafka.writing.kafka_transaction import KafkaTransaction
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.store import store_deployment as deployment
 
 
 def notes_before_flush() -> None:

@@ -11,8 +11,8 @@ import pytest
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.release_changes import NOTHING
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.drift import DriftsOfReleases
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.agents.drift_figures import DriftsOfReleases
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import DriftEvent
 from meanstream.streaming.testing import ScriptedSource
 

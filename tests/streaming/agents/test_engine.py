@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.agents.settings import settings_identity
-from meanstream.streaming.agents.budget import agents_budgets
-from meanstream.streaming.agents.engine import OWN_RELEASES
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.operators.agents.agents_settings import settings_identity
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.agents.agents_engine import OWN_RELEASES
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.wire import BudgetEvent, PersonalEstimate, Population, Refusal, Release
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 
 LATENESS = 5.0

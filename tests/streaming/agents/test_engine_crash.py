@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.events.columns import Batch, Rejects
+from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
 from tests.streaming.support.dying import DieAt, Died, lives_of, visited
 

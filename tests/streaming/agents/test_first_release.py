@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import parse_release_times
-from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 
 LATENESS = 30.0

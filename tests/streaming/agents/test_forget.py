@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.rows import SHOWN
-from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.forget import forget_agent
-from meanstream.streaming.agents.homes import put_given_agents
+from meanstream.streaming.agents.agents_homes import put_given_agents
+from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.moved_agents import agents_at_rest
 from meanstream.streaming.agents.store_answers import StoreAnswers
-from meanstream.streaming.engine.loop import HISTORY
-from meanstream.streaming.store.audit import audit_ledger
-from meanstream.streaming.store.backup import back_up_store
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.engine.engine_loop import HISTORY
+from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_audit import audit_ledger
+from meanstream.streaming.store.store_backup import back_up_store
 from meanstream.streaming.testing import ScriptedSource
 
 SHY = "shy-of-every-release"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.engine.intake import Intake
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.events.columns import Rejects
+from meanstream.streaming.engine.engine_intake import Intake
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.testing import ScriptedSource
 
 LATENESS = 3.0

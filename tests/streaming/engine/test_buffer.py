@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.streaming.engine.buffer import EventBuffer, Piece
+from meanstream.streaming.engine.sample_buffer import EventBuffer, Piece
 
 SAMPLE = st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans())  # time, id, whether it has one
 BATCHES = st.lists(st.tuples(st.lists(SAMPLE, max_size=20), st.integers(0, 10)), max_size=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from meanstream.streaming.engine.delivery import FIRST_WAITS, _back_off
+from meanstream.streaming.engine.engine_delivery import FIRST_WAITS, _back_off
 
 
 def test_waits_grow_to_the_last_one_and_stay_there() -> None:

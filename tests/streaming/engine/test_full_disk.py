@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.database import Database
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_audit import audit_ledger
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
 from tests.pipelines.forked import run_forked

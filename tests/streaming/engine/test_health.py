@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableConnection
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.crash import CrashPoint
 from meanstream.streaming.engine.watermark import Watermark
-from meanstream.streaming.events.columns import Batch
+from meanstream.streaming.events.event_columns import Batch
 from meanstream.streaming.testing import Script, ScriptedSample, ScriptedSource, SettableClock
 from tests.streaming.conftest import World
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from meanstream.streaming.crash import no_crash
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.engine.loop import EngineLoop
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.events.columns import Batch, Position, Rejects
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_loop import EngineLoop
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 
 POLL = 0.25

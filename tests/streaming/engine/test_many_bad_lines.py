@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from meanstream.streaming.engine import unused_records
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
 
 

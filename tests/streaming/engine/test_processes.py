@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.agents.budget import agents_budgets
-from meanstream.streaming.store.audit import audit_ledger
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_audit import audit_ledger
 
 ROOT = Path(__file__).parents[3]
 SECRET = b"7c1e94b05fa3d2681be60c9d37f25a84"
@@ -24,9 +24,9 @@ OPENED = f"""
 import sys
 from pathlib import Path
 from meanstream.streaming.store import database
-from meanstream.streaming.store.ledger import LedgerRows
-from meanstream.streaming.store.lock import StoreLock
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.store_lock import StoreLock
+from meanstream.streaming.store.state_store import Store
 database.SYNCHRONOUS = "OFF"
 def opened():
     return Store.open(Path(sys.argv[1]), settings={SETTINGS!r}, secret={SECRET!r})

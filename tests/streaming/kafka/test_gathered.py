@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from confluent_kafka import Message
 
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka.gathered import GatheredMessages
-from meanstream.streaming.kafka.values import PartitionRecords, block_of_records, fit_records
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.kafka.connection.values import PartitionRecords, block_of_records, fit_records
+from meanstream.streaming.kafka.reading.gathered import GatheredMessages
 
 Place = tuple[int, int, bytes | None]
 

@@ -10,9 +10,9 @@ import confluent_kafka
 import numpy as np
 import pytest
 
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka.messages import TopicParser
-from meanstream.streaming.kafka.values import PartitionRecords, beside_of
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.kafka.connection.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.reading.kafka_messages import TopicParser
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 VALUE = b'{"agent":"a","value":1,"time":1}'

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from meanstream.streaming.kafka.health import Health
+from meanstream.streaming.kafka.connection.kafka_health import Health
 
 
 def test_an_outage_is_one_line_and_its_end_another(caplog: pytest.LogCaptureFixture) -> None:

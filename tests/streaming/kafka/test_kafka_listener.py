@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from meanstream.streaming.kafka.listener import protocols_of_listener
+from meanstream.streaming.kafka.connection.kafka_listener import protocols_of_listener
 
 
 @contextmanager

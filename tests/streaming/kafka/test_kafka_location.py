@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.kafka import health
-from meanstream.streaming.kafka.configuration import read_configuration
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection import kafka_health as health
+from meanstream.streaming.kafka.connection.kafka_configuration import read_configuration
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 SECRET = "correct horse battery staple"  # noqa: S105 - it must not show
 
@@ -213,7 +213,7 @@ def test_a_mistake_in_the_file_is_one_line_without_its_values(content: str, mess
 
 @pytest.mark.parametrize("line", ["no.such.property: 1", "batch.num.messages: many"])
 def test_a_property_that_librdkafka_refuses_is_named_with_its_file(line: str, tmp_path: Path) -> None:
-    from meanstream.streaming.kafka.client import make_client_producer
+    from meanstream.streaming.kafka.connection.kafka_client import make_client_producer
 
     config = tmp_path / "kafka.yaml"
     config.write_text(line)
@@ -226,7 +226,7 @@ def test_a_property_that_librdkafka_refuses_is_named_with_its_file(line: str, tm
 
 @pytest.mark.parametrize("kind", ["make_client_consumer", "make_client_producer", "make_client_admin"])
 def test_brokers_that_are_not_there_are_named(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from meanstream.streaming.kafka import client
+    from meanstream.streaming.kafka.connection import kafka_client as client
 
     monkeypatch.setattr(client, "CONNECT_SECONDS", 0.2)
     location = KafkaLocation.parse("kafka://127.0.0.1:1/t")
@@ -240,7 +240,7 @@ def test_brokers_that_are_not_there_are_named(kind: str, monkeypatch: pytest.Mon
 
 def test_only_consumers_which_are_read_all_the_time_have_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a client that nobody polls for hours they would pile up in memory."""
-    from meanstream.streaming.kafka import client
+    from meanstream.streaming.kafka.connection import kafka_client as client
 
     made: dict[str, Any] = {}
 

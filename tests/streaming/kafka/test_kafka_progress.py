@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.progress import (
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_topics import Topic
+from meanstream.streaming.kafka.reading.kafka_progress import (
     ReadProgress,
     Watermarks,
     progress_first_offsets,
     progress_unreachable_partitions,
 )
-from meanstream.streaming.kafka.topics import Topic
 
 
 def test_a_partition_is_waited_for_until_its_end_is_old() -> None:

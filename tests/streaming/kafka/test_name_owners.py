@@ -9,8 +9,8 @@ import pytest
 from meanstream.streaming.kafka.claims import name_owners, ownership
 from meanstream.streaming.kafka.claims.name_owners import NameOwners
 from meanstream.streaming.kafka.claims.ownership import OwnedElsewhereError
-from meanstream.streaming.kafka.client import KafkaError, KafkaException
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_client import KafkaError, KafkaException
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 
 class Broker:

@@ -19,11 +19,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka.schemas import misses, registered, registry
-from meanstream.streaming.kafka.schemas.registered import RegistryValues, wire_head
-from meanstream.streaming.kafka.schemas.registry import RegistryAwayError, SchemaRegistry, registry_address
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.kafka.connection import misses, registered
+from meanstream.streaming.kafka.connection import schema_registry as registry
+from meanstream.streaming.kafka.connection.registered import RegistryValues, wire_head
+from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError, SchemaRegistry, registry_address
+from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping
 

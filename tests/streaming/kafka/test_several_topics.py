@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.agents.releases import release_dead_letter_lines
+from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.columns import Rejects, column_partitions, column_position
-from meanstream.streaming.events.topics import (
+from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_position
+from meanstream.streaming.events.topic_names import (
     MOST_PARTITIONS,
     MOST_TOPICS,
     topics_index,
@@ -22,12 +22,12 @@ from meanstream.streaming.events.topics import (
     topics_place,
     topics_position,
 )
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.several import TopicReaders
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.several_topics import TopicReaders
 from meanstream.streaming.replay.dead_letters import dead_letters_still_unused, read_dead_letters
 from meanstream.streaming.store.source_identity import adopt_source_identity, keep_source_identity
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.store.state_store import Store, StoreError
 
 NAME = "orders,returns"
 

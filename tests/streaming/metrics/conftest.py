@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, ScriptedSample, ScriptedSource, SettableClock
 
 LOWER, UPPER = 0.0, 10.0

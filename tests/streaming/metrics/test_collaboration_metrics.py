@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from meanstream.pipelines.page.figures import page_figures
-from meanstream.streaming.agents.collaborate import Collaborator
+from meanstream.pipelines.page.page_figures import page_figures
+from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
 from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.collaboration import (
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.collaboration_metrics import (
     CollaborationMetrics,
     CollaborationTelemetry,
     PrivateCollaborationMetrics,
 )
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.metrics.engine_metrics import Metrics
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.releases_file import ReleasesFile
 from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableClock
 

@@ -14,13 +14,13 @@ from urllib.request import urlopen
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.page.server import PageServer
-from meanstream.streaming.engine.health import EngineHealth
+from meanstream.pipelines.page.page_server import PageServer
+from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.connections import MAX_CONNECTIONS
-from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.server import MetricsServer
+from meanstream.streaming.metrics.engine_metrics import Metrics
+from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 SETTINGS = AgentsSettings(lower=0.0, upper=1.0, epsilon=1.0, delta=1e-6)
 

@@ -17,13 +17,13 @@ import pytest
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
-from meanstream.operators.collaboration.variance.pooled import pooled_variance
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.streaming.agents import public_population as personal
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import REASONS, Metrics
-from meanstream.streaming.metrics.private import PrivateMetrics
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
+from meanstream.streaming.metrics.private_answers import PrivateMetrics
 from meanstream.streaming.testing import ScriptedSample
 from tests.streaming.metrics.conftest import LOWER, OPTIONS, SAMPLES, SETTINGS, UPPER, Life
 

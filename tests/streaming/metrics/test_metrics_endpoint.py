@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import REASONS, Metrics
-from meanstream.streaming.metrics.server import MetricsServer
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
+from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.testing import SettableClock, SettableConnection
 from tests.streaming.metrics.conftest import OPTIONS, SAMPLES, SETTINGS, Life
 

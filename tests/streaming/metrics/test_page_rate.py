@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meanstream.pipelines.page.figures import _recent_rate
-from meanstream.streaming.metrics.records import TurnRecord
+from meanstream.pipelines.page.page_figures import _recent_rate
+from meanstream.streaming.metrics.metric_records import TurnRecord
 
 
 def turn(seconds: float, events: int) -> TurnRecord:

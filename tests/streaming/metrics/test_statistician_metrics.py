@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.metrics.statistician import StatisticianMetrics
-from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
+from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.rounds.statistician_stats import REFUSED_REPORTS, StatisticianStats, statistician_stats
-from meanstream.streaming.rounds.stats import RoundsStats
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableClock
 from tests.streaming.metrics.test_rounds_metrics import shown
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples

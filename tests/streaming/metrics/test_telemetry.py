@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.agents.refreshed import AnsweredAgents
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics import telemetry as module
-from meanstream.streaming.metrics.records import Thinned, budget_histogram_record
+from meanstream.streaming.metrics.metric_records import Thinned, budget_histogram_record
 from meanstream.streaming.metrics.telemetry import LEAST_SECONDS, AgentsTelemetry, Telemetry
 
 SETTINGS: Any = SimpleNamespace(lower=0.0, upper=10.0, horizon=10, protected="")

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.replay.dead_letters import DeadLetters, dead_letters_still_unused, read_dead_letters
 from meanstream.streaming.replay.reopen import reopening
-from meanstream.streaming.replay.replay import Replay, prepare_replay
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.jsonl import JsonlSink
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.deployment import open_deployment
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import open_deployment
 
 FIRST = ColumnMapping(id="id")
 MENDED = ColumnMapping(value="amount", time="when", id="id")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.events.columns import Batch
+from meanstream.streaming.events.event_columns import Batch
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.replay.reopen import Opened
 from meanstream.streaming.sources.mapping import ColumnMapping

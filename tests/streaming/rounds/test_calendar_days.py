@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.streaming.rounds.calendar_days import LONGEST, STEP, CalendarDays
-from meanstream.streaming.rounds.settings import RoundsSettings
-from meanstream.streaming.rounds.windows import MICROS, Windows
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.window_widths import MICROS, Windows
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo"]
 TIMES = st.integers(

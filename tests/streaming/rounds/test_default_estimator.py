@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from meanstream.pipelines.options.rounds import RoundsOptions
-from meanstream.streaming.rounds.deployment import open_rounds_deployment
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 ASKED: dict[str, Any] = {"lower": "0", "upper": "1", "epsilon": 1.0, "window": "1d", "name": "taken"}
 

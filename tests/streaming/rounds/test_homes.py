@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.streaming.rounds.homes import users_of_store
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.rounds.rounds_homes import users_of_store
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import DAY, ROLES, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY

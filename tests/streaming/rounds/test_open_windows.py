@@ -9,9 +9,9 @@ import pytest
 
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.streaming.rounds.open_windows import ALIKE, OpenWindows
-from meanstream.streaming.rounds.summarize import UserSums, summarize_windows
-from meanstream.streaming.rounds.windows import Windows
-from meanstream.streaming.store.snapshot import Columns
+from meanstream.streaming.rounds.summarize_users import UserSums, summarize_windows
+from meanstream.streaming.rounds.window_widths import Windows
+from meanstream.streaming.store.state_snapshot import Columns
 
 GRID = FixedPoint(0, 10)
 LAST = 2**62

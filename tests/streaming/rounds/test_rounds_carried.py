@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.pipelines.commands.report.rounds import report_answers_of_rounds
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.statistician import statistician_identity
-from meanstream.streaming.store.store import Store
+from meanstream.pipelines.commands.report.report_rounds import report_answers_of_rounds
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.rounds.rounds_statistician import statistician_identity
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
 

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
-from meanstream.operators.rounds.central import ReleaseWords, run_central
-from meanstream.operators.rounds.protocol import assign_protocol_stages
-from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
+from meanstream.operators.rounds.central_rounds import ReleaseWords, run_central
+from meanstream.operators.rounds.round_protocol import assign_protocol_stages
+from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.rounds import curator
-from meanstream.streaming.rounds import run as runner
-from meanstream.streaming.rounds.budget import rounds_budgets
-from meanstream.streaming.rounds.curator import curator_noise_once, curator_sum
-from meanstream.streaming.rounds.run import RoundRunner
-from meanstream.streaming.rounds.statistician import statistician_identity
-from meanstream.streaming.rounds.summarize import summarize
+from meanstream.streaming.rounds import round_runner as runner
+from meanstream.streaming.rounds import rounds_curator as curator
+from meanstream.streaming.rounds.round_runner import RoundRunner
+from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum
+from meanstream.streaming.rounds.rounds_statistician import statistician_identity
+from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import MICROS, Window
-from meanstream.streaming.store.audit import audit_ledger
+from meanstream.streaming.rounds.window_widths import MICROS, Window
+from meanstream.streaming.store.store_audit import audit_ledger
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import POINTS, DieAt, Died
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, Spoiled, rounds_settings, samples

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.rounds.records import Estimate
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.operators.rounds.round_records import Estimate
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.rounds.budget import rounds_budgets
 from meanstream.streaming.rounds.event_lines import estimate_event_line
-from meanstream.streaming.rounds.summarize import summarize
+from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import MICROS, Window
-from meanstream.streaming.store.audit import audit_ledger
+from meanstream.streaming.rounds.window_widths import MICROS, Window
+from meanstream.streaming.store.store_audit import audit_ledger
 from meanstream.streaming.testing import Script, ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import DAY, ROLES, SECRET, RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY

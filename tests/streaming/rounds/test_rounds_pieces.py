@@ -15,12 +15,12 @@ from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.noise.canonical import canonical_plain
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.rounds.records import Estimate
+from meanstream.operators.rounds.round_records import Estimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines
-from meanstream.streaming.rounds.settings import RoundsSettings, settings_round_id, settings_round_noise
-from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summarize, summarize_windows
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings, settings_round_id, settings_round_noise
+from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize, summarize_windows
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import MICROS, Window, Windows, merge_session_windows
+from meanstream.streaming.rounds.window_widths import MICROS, Window, Windows, merge_session_windows
 from tests.streaming.support.tiny_estimator import TINY
 
 SECRET = b"a secret of more than sixteen bytes"

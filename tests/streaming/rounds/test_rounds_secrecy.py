@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.pipelines.commands.run.private import private_rounds_figures
-from meanstream.pipelines.commands.run.rounds import RoundsProgress, rounds_summary
-from meanstream.pipelines.page.figures import page_figures
-from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.private import PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds import RoundsMetrics
+from meanstream.pipelines.commands.run.private_files import private_rounds_figures
+from meanstream.pipelines.commands.run.run_rounds import RoundsProgress, rounds_summary
+from meanstream.pipelines.page.page_figures import page_figures
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
-from meanstream.streaming.rounds.budget import rounds_budgets
-from meanstream.streaming.rounds.stats import RoundsStats, public_stats
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.jsonl import JsonlSink
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, Spoiled, rounds_settings
 from tests.streaming.support.tiny_estimator import TINY, OneBit
@@ -110,7 +110,9 @@ def test_another_number_of_samples_at_other_times_changes_no_public_byte(tmp_pat
 @pytest.mark.usefixtures("same_reports")
 def test_reports_in_the_order_of_arrival_would_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The known-bad twin: how reports were ordered."""
-    monkeypatch.setattr("meanstream.streaming.rounds.run.rounds_run_order", lambda words: np.arange(len(words)))
+    monkeypatch.setattr(
+        "meanstream.streaming.rounds.round_runner.rounds_run_order", lambda words: np.arange(len(words))
+    )
     first, second = (Watched(tmp_path, name, batch=7).surfaces() for name in ("usual", "more"))
     assert first["reports"] != second["reports"]
     assert sorted(first["reports"].splitlines()) == sorted(second["reports"].splitlines())

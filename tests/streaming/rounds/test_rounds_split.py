@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.operators.rounds.records import Summaries
-from meanstream.streaming.rounds.summarize import UserSums
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY

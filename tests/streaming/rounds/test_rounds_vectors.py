@@ -11,23 +11,23 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from meanstream.operators.estimators.kent.density_function import DensityFunction
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.rounds.grids import UNIT
-from meanstream.operators.rounds.records import Estimate, Public
+from meanstream.operators.papers.kent.density_function import DensityFunction
+from meanstream.operators.rounds.round_grids import UNIT
+from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.events.columns import SampleColumns
-from meanstream.streaming.events.rounds import WindowEstimate
-from meanstream.streaming.metrics.rounds import RoundsMetrics
+from meanstream.streaming.events.event_columns import SampleColumns
+from meanstream.streaming.events.round_events import WindowEstimate
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.event_lines import estimate_event_line
-from meanstream.streaming.rounds.settings import RoundsSettings
-from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summarize
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import MICROS, Window
+from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import Source
+from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings

@@ -19,9 +19,9 @@ from pydantic import ValidationError
 from meanstream.streaming.events.encode import BLOCK, EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.wire import EVENTS, DeadLetter, Release, Sample, wire_event_schema
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.sinks.jsonl import JsonlSink, StreamSink
-from meanstream.streaming.sinks.parquet import ParquetSink
-from meanstream.streaming.sinks.sink import SinkLostError, SinkOpening, Trust
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink, StreamSink
+from meanstream.streaming.sinks.parquet_sink import ParquetSink
+from meanstream.streaming.sinks.sink_protocol import SinkLostError, SinkOpening, Trust
 
 
 def letters(*positions: int) -> EventLines:

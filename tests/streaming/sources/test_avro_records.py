@@ -12,13 +12,13 @@ import fastavro
 import numpy as np
 import pytest
 
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.sources import avro_cursor
-from meanstream.streaming.sources.avro_cursor import PAD, AvroCursor
-from meanstream.streaming.sources.avro_records import AvroRecords, joined_with_pad
-from meanstream.streaming.sources.avro_schema import BadSchemaError, parse_avro_schema
+from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.sources.decode import Decoder
-from meanstream.streaming.sources.json_records import json_places
+from meanstream.streaming.sources.formats import avro_cursor
+from meanstream.streaming.sources.formats.avro_cursor import PAD, AvroCursor
+from meanstream.streaming.sources.formats.avro_records import AvroRecords, joined_with_pad
+from meanstream.streaming.sources.formats.avro_schema import BadSchemaError, parse_avro_schema
+from meanstream.streaming.sources.formats.json_records import json_places
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 DELAY = {"type": "record", "name": "D", "fields": [{"name": "delay", "type": ["null", "double", "long", "string"]}]}

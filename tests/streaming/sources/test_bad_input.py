@@ -14,8 +14,8 @@ import pytest
 
 from meanstream.streaming.events.wire import DeadLetter
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sources.csv_file import CsvSource
-from meanstream.streaming.sources.jsonl_file import JsonlSource
+from meanstream.streaming.sources.formats.csv_file import CsvSource
+from meanstream.streaming.sources.formats.jsonl_file import JsonlSource
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 MAPPING = ColumnMapping(id="id")

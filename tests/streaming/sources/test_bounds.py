@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sources import avro_cursor, parquet_rows
-from meanstream.streaming.sources.avro_cursor import AvroCursor
-from meanstream.streaming.sources.avro_records import joined_with_pad
-from meanstream.streaming.sources.avro_schema import parse_avro_schema
+from meanstream.streaming.sources.formats import avro_cursor, parquet_rows
+from meanstream.streaming.sources.formats.avro_cursor import AvroCursor
+from meanstream.streaming.sources.formats.avro_records import joined_with_pad
+from meanstream.streaming.sources.formats.avro_schema import parse_avro_schema
+from meanstream.streaming.sources.formats.parquet_file import ParquetSource
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.parquet_file import ParquetSource
-from meanstream.streaming.sources.source import UnreadableSourceError
+from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
 MAPPING = ColumnMapping(id="id")
 ITEMS: tuple[Any, ...] = (

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.streaming.events.columns import concatenate_columns
+from meanstream.streaming.events.event_columns import concatenate_columns
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sources import directory
+from meanstream.streaming.sources import source_directory as directory
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.streaming.events.columns import Position
-from meanstream.streaming.sources.growing import GrowingFile, StandardInput
+from meanstream.streaming.events.event_columns import Position
+from meanstream.streaming.sources.growing_file import GrowingFile, StandardInput
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import SourceLostError
+from meanstream.streaming.sources.source_protocol import SourceLostError
 from tests.pipelines.command_line import SECRET, meanstream
 
 MAPPING = ColumnMapping()
@@ -54,7 +54,7 @@ def test_a_file_that_is_cut_and_written_anew_ends_the_run_however_long_it_is(tmp
 
 def test_a_line_without_end_is_passed_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meanstream.streaming.sources.lines.READ_BYTES", 1000)
-    monkeypatch.setattr("meanstream.streaming.sources.growing.WAIT_SECONDS", 0)
+    monkeypatch.setattr("meanstream.streaming.sources.growing_file.WAIT_SECONDS", 0)
     path = tmp_path / "x.jsonl"
     path.write_bytes(line(1) + b"x" * 100_000)
     with closing(GrowingFile(path, MAPPING, max_line_bytes=500)) as source, path.open("rb") as same:
@@ -150,7 +150,7 @@ def test_a_run_reads_standard_input_and_says_what_it_cannot_follow(
     read, write = os.pipe()
     os.write(write, b"".join(map(line, range(20))))
     os.close(write)
-    monkeypatch.setattr("meanstream.streaming.sources.growing.DESCRIPTOR", read)
+    monkeypatch.setattr("meanstream.streaming.sources.growing_file.DESCRIPTOR", read)
     options = ("--lower", "0", "--upper", "20", "--epsilon", "1", "--delta", "1e-6", "--quiet", "--json")
     places = ("--store", str(tmp_path / "s.db"), "--sink", str(tmp_path / "e.jsonl"))
     ran = meanstream("run", "agents", "--source", "-", *options, *places, environment={"MEANSTREAM_SECRET": SECRET})

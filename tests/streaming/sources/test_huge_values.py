@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from meanstream.streaming.events.columns import Batch
+from meanstream.streaming.events.event_columns import Batch
 from meanstream.streaming.events.numbers import LARGEST, NUMBER
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.decode import Decoder

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.streaming.events.columns import Rejects, column_position
-from meanstream.streaming.sources.json_records import JsonFormat
+from meanstream.streaming.events.event_columns import Rejects, column_position
+from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.records import LEAF, RecordParser
+from meanstream.streaming.sources.source_records import LEAF, RecordParser
 
 MAPPING = ColumnMapping(id="id")
 GOOD = b'{"agent":"a","value":1.5,"time":50,"id":"x"}'

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka.messages import TopicParser
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.events.event_columns import Rejects
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.kafka_messages import TopicParser
+from meanstream.streaming.sources.formats.nested_records import MAX_NESTING
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.nested import MAX_NESTING
-from meanstream.streaming.sources.records import LEAF
+from meanstream.streaming.sources.source_records import LEAF
 
 NESTED = ColumnMapping(agent="who.name", value="data.delay", time="at")
 Found = dict[int, object]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.streaming.sources.csv_file import CsvSource
+from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 SPLITS = b"x,1\ry,2"  # two rows to whoever takes a bare carriage return for a line end

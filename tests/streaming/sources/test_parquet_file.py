@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from meanstream.streaming.events.columns import Position
+from meanstream.streaming.events.event_columns import Position
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sources.source import UnreadableSourceError
+from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 from tests.streaming.sources.test_sources import MAPPING, read
 
 

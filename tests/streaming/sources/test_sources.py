@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.records import Floats
-from meanstream.streaming.events.columns import Batch, concatenate_columns
+from meanstream.streaming.events.event_columns import Batch, concatenate_columns
 from meanstream.streaming.events.times import TimeParser, iso_times
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources import lines
-from meanstream.streaming.sources.csv_file import CsvSource
+from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.ordered import OrderedSource
+from meanstream.streaming.sources.ordered_source import OrderedSource
 from meanstream.streaming.sources.read_ahead import ReadAhead
-from meanstream.streaming.sources.source import Source
-from meanstream.streaming.sources.synthetic import SyntheticPopulation, SyntheticSource
+from meanstream.streaming.sources.source_protocol import Source
+from meanstream.streaming.sources.synthetic_source import SyntheticPopulation, SyntheticSource
 
 N = 200
 MAPPING = ColumnMapping(agent="who", value="x", time="t", id="key")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.operators.rounds.grids import UNIT, VectorGrid
-from meanstream.streaming.events.columns import Batch, Rejects
-from meanstream.streaming.kafka.values import PartitionRecords, parse_values
-from meanstream.streaming.rounds.summarize import join_summaries, summarize
-from meanstream.streaming.sources.json_records import JsonFormat
+from meanstream.operators.rounds.round_grids import UNIT, VectorGrid
+from meanstream.streaming.events.event_columns import Batch, Rejects
+from meanstream.streaming.kafka.connection.values import PartitionRecords, parse_values
+from meanstream.streaming.rounds.summarize_users import join_summaries, summarize
+from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.records import RecordParser
+from meanstream.streaming.sources.source_records import RecordParser
 from tests.streaming.rounds.test_rounds_vectors import LOWER, NAMES, UPPER, source, vectors, write
 
 

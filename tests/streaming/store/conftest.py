@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.store.ledger import LedgerRows
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.state_store import Store
 
 SECRET = b"a secret of more than sixteen bytes"
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "horizon": 9}

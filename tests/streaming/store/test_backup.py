@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from meanstream.pipelines.commands.main import app
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.store.audit import LedgerReport, NotedLedger, OtherLedgerError, audit_ledger
-from meanstream.streaming.store.backup import back_up_store
-from meanstream.streaming.store.secret import load_secret
+from meanstream.streaming.store.secret_source import load_secret
 from meanstream.streaming.store.source_identity import adopt_source_identity_of_copy
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_audit import LedgerReport, NotedLedger, OtherLedgerError, audit_ledger
+from meanstream.streaming.store.store_backup import back_up_store
 from meanstream.streaming.testing import ScriptedSource
 
 SAMPLES = [(f"agent {i % 5}", float(i * 7 % 11), float(i)) for i in range(200)]

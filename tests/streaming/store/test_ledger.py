@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.streaming.agents.budget import agents_budgets
-from meanstream.streaming.store.audit import LedgerReport, NotedLedger, audit_ledger
-from meanstream.streaming.store.chain import START
-from meanstream.streaming.store.ledger import CHUNK
-from meanstream.streaming.store.store import DamagedStoreError
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.store.ledger_chain import START
+from meanstream.streaming.store.spend_ledger import CHUNK
+from meanstream.streaming.store.state_store import DamagedStoreError
+from meanstream.streaming.store.store_audit import LedgerReport, NotedLedger, audit_ledger
 from tests.streaming.store.conftest import NAMES, charge, open_store, rows
 from tests.streaming.store.test_ledger_tampered import _column, spoil
 

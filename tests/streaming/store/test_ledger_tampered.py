@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.agents.budget import agents_budgets
-from meanstream.streaming.store.audit import NotedLedger, OtherLedgerError, audit_ledger
+from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.store.layout import NEW_IN_2
-from meanstream.streaming.store.ledger import CHUNK
 from meanstream.streaming.store.ledger_reader import LedgerFaultError
-from meanstream.streaming.store.store import DamagedStoreError, Store
+from meanstream.streaming.store.spend_ledger import CHUNK
+from meanstream.streaming.store.state_store import DamagedStoreError, Store
+from meanstream.streaming.store.store_audit import NotedLedger, OtherLedgerError, audit_ledger
 from tests.streaming.store.conftest import charge, open_store, rows
 
 

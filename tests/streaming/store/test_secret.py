@@ -14,7 +14,13 @@ import pytest
 
 from meanstream.operators.noise.key_strength import _repeats, key_weakness
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.store.secret import is_named_secret, load_secret, make_secret, noise_from_secret, read_secret
+from meanstream.streaming.store.secret_source import (
+    is_named_secret,
+    load_secret,
+    make_secret,
+    noise_from_secret,
+    read_secret,
+)
 
 WEAK = {
     "nothing": b"",

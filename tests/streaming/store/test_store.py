@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.deployment import open_rounds_deployment, rounds_deployment_identity
-from meanstream.streaming.store.identity import identity_fingerprint
-from meanstream.streaming.store.secret import load_secret, secret_path
-from meanstream.streaming.store.snapshot import (
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment, rounds_deployment_identity
+from meanstream.streaming.store.secret_source import load_secret, secret_path
+from meanstream.streaming.store.state_snapshot import (
     CorruptedSnapshotError,
     decode_snapshot_columns,
     encode_snapshot_columns,
     seal_snapshot,
 )
-from meanstream.streaming.store.store import DamagedStoreError, EmptyStoreError, Store, StoreError
+from meanstream.streaming.store.state_store import DamagedStoreError, EmptyStoreError, Store, StoreError
+from meanstream.streaming.store.store_identity import identity_fingerprint
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import SECRET as KEY
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings

@@ -12,22 +12,22 @@ import numpy as np
 
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.engine.loop import never_stop_loop
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.events.columns import Batch, Rejects
-from meanstream.streaming.rounds.deployment import open_rounds_deployment, rounds_deployment_identity
-from meanstream.streaming.rounds.engine import RoundsEngine
+from meanstream.streaming.engine.engine_loop import never_stop_loop
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.rounds.received_reports import ReportsFile
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment, rounds_deployment_identity
+from meanstream.streaming.rounds.rounds_engine import RoundsEngine
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.rounds.stage_results import StageResultsFile
-from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
 from meanstream.streaming.rounds.statistician_stats import StatisticianStats
-from meanstream.streaming.rounds.stats import RoundsStats
-from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sinks.jsonl import JsonlSink
-from meanstream.streaming.sinks.sink import Trust
-from meanstream.streaming.sources.source import Source
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.sinks.jsonl_sink import JsonlSink
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sources.source_protocol import Source
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 
 ROLES = ("reports", "stages", "means", "dead_letters", "notices")

@@ -11,9 +11,9 @@ import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools
-from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.results import LastRound, result_fields, result_number, result_whole_number
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.estimator_traits import EstimatorTraits
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import LastRound, result_fields, result_number, result_whole_number
 
 
 def _uniform(words: RandomWords) -> np.ndarray:

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from meanstream.operators.collaboration.variance.schemes import scheme_usable
+from meanstream.operators.collaboration.variance.variance_schemes import scheme_usable
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import Floats, Ints
 

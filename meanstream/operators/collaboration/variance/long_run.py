@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 RHO = np.array([0.0, -0.8, -0.6, -0.3, 0.2, 0.35, 0.5, 0.65, 0.78, 0.87, 0.93, 0.965, 0.985])

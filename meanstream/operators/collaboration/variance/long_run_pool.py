@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meanstream.operators.collaboration.variance.posterior import INDEPENDENT, LEAST_POINT, VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import INDEPENDENT, LEAST_POINT, VariancePosterior
 from meanstream.operators.records import Floats
 
 LONGER, LOG_SPREAD = 1.0, 1.5

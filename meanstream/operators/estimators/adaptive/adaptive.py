@@ -8,21 +8,21 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from meanstream.operators.estimators.adaptive.design import NARROW_MOMENT, AdaptivePlan
-from meanstream.operators.estimators.adaptive.risk import (
+from meanstream.operators.estimators.adaptive.adaptive_design import NARROW_MOMENT, AdaptivePlan
+from meanstream.operators.estimators.adaptive.adaptive_risk import (
     PlacedLaw,
     adaptive_one_shot_risk,
     adaptive_risk,
     adaptive_risk_size_factor,
     adaptive_risk_vote_log_stderr,
 )
-from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
+from meanstream.operators.estimators.adaptive.adaptive_stages import LastStage, ReportStage, VoteStage
 from meanstream.operators.estimators.one_shot import NOTHING_ASSUMED, OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.edition import NEWEST_EDITION
-from meanstream.operators.rounds.protocol import Round
-from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.estimator_traits import EstimatorTraits
+from meanstream.operators.rounds.round_protocol import Round
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
 
 VOTE_LOG_STDERR = 0.12

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
-from meanstream.operators.estimators.plan.design import PlanDesign
-from meanstream.operators.estimators.plan.risk import plan_risk_clip_moments, plan_risk_skewed_law
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.estimators.plan.plan_design import PlanDesign
+from meanstream.operators.estimators.plan.plan_risk import plan_risk_clip_moments, plan_risk_skewed_law
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 
 def breaking_point(design: PlanDesign, sizes: SizeDistribution, *, declared: float, level: float) -> float | None:

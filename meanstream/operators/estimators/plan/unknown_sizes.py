@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.estimators.plan.design import StageDesign
-from meanstream.operators.estimators.plan.search import search_plan_with_shares
-from meanstream.operators.estimators.plan.stages import PairVoteStage, WindowStage
+from meanstream.operators.estimators.plan.plan_design import StageDesign
+from meanstream.operators.estimators.plan.plan_search import search_plan_with_shares
+from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import make_channel
-from meanstream.operators.rounds.protocol import Round
-from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.results import (
+from meanstream.operators.rounds.round_protocol import Round
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import (
     refuse_result,
     result_added_entries,
     result_fields,
     result_list,
     result_unchanged,
 )
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.rounds.votes.registry import make_votes
 from meanstream.operators.validation import require
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from meanstream.operators.estimators.plan.risk import NormalLaw, plan_risk_clip_moments
+from meanstream.operators.estimators.plan.plan_risk import NormalLaw, plan_risk_clip_moments
 from meanstream.operators.records import Floats
 
 LASTING_COST = 1.0

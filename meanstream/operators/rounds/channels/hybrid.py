@@ -15,7 +15,7 @@ from meanstream.operators.noise.random_bits import (
     random_coins,
 )
 from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.rounds.channels.window import PiecewiseChannel
+from meanstream.operators.rounds.channels.window_channel import PiecewiseChannel
 from meanstream.operators.validation import require_positive
 
 

@@ -35,7 +35,7 @@ class LaplaceChannel:
 
     Examples
     --------
-    >>> from meanstream.operators.simulation.words import SeededWords
+    >>> from meanstream.operators.forecast.random_words import SeededWords
     >>> channel = LaplaceChannel(1.0)
     >>> reports = channel.randomize([0.5, 0.5], SeededWords(np.random.default_rng(1), 2))
     >>> (channel.step * reports).round(3), round(float(channel.variance(0.5)), 3)

@@ -8,7 +8,7 @@ from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
 from meanstream.operators.rounds.channels.laplace import LaplaceChannel
 from meanstream.operators.rounds.channels.tuned import TunedWindowChannel
-from meanstream.operators.rounds.channels.window import (
+from meanstream.operators.rounds.channels.window_channel import (
     DitheredChannel,
     OneBitChannel,
     PiecewiseChannel,

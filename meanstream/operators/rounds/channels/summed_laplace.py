@@ -35,7 +35,7 @@ def summed_laplace(count: npt.ArrayLike, scale: float, words: RandomWords, first
 
     Examples
     --------
-    >>> from meanstream.operators.simulation.words import SeededWords
+    >>> from meanstream.operators.forecast.random_words import SeededWords
     >>> noise = summed_laplace(np.full(10_000, 50), 3.0, SeededWords(np.random.default_rng(1), 10_000), 0)
     >>> round(float(noise.var()) / (50 * 2 * 3.0**2), 1)
     1.0

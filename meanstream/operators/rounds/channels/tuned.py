@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from meanstream.operators.rounds.channels.window import (
+from meanstream.operators.rounds.channels.window_channel import (
     PIECEWISE_POINTS,
     WindowChannel,
     check_window_channel_moment,
@@ -37,7 +37,7 @@ class TunedWindowChannel(WindowChannel):
     --------
     >>> TunedWindowChannel(4.0, second_moment=0.05).variance([0.0, 1.0]).round(3)
     array([0.074, 0.178])
-    >>> from meanstream.operators.rounds.channels.window import PiecewiseChannel
+    >>> from meanstream.operators.rounds.channels.window_channel import PiecewiseChannel
     >>> PiecewiseChannel(4.0).variance([0.0, 1.0]).round(3)
     array([0.085, 0.241])
     """

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.rounds.records import Reports
+from meanstream.operators.rounds.round_records import Reports
 from meanstream.operators.validation import require, require_positive
 
 MAX_BINS = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from meanstream.operators.rounds.votes.base import Votes, VotesBase
-from meanstream.operators.rounds.votes.choice import RandomizedResponseVotes, SubsetVotes
-from meanstream.operators.rounds.votes.unary import BinaryVotes, OptimizedVotes, SymmetricVotes
+from meanstream.operators.rounds.votes.choice_votes import RandomizedResponseVotes, SubsetVotes
+from meanstream.operators.rounds.votes.unary_votes import BinaryVotes, OptimizedVotes, SymmetricVotes
 from meanstream.operators.validation import closest_valid, require
 
 __all__ = ["VOTES", "Votes", "make_votes"]

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.records import Ints
-from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder
-from meanstream.pipelines.beam.agents.records import AgentReleases, Packed
-from meanstream.pipelines.beam.samples import RememberedWords
+from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
 
 
 def releases_to_shards(

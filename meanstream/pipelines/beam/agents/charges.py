@@ -11,8 +11,8 @@ import numpy as np
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.agents.release_changes import NOTHING
 from meanstream.operators.records import Bools, Ints, ReleaseColumns, Words
-from meanstream.pipelines.beam.ledger import SpendLedger
-from meanstream.pipelines.beam.packed import packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.pipelines.beam.element_types.packed import packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 
 _LATEST = tuple(one.name for one in fields(ReleaseColumns) if one.name not in ("agent", "covariates"))
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import apache_beam as beam
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.beam.agents.answer import (
+from meanstream.pipelines.beam.agents.agents_parts import Released
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.answer_agents import (
     FormatPopulation,
 )
-from meanstream.pipelines.beam.agents.parts import Released
-from meanstream.pipelines.beam.agents.snapshot import EstimateAgents, SnapshotReleases
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.pipelines.beam.agents.snapshot_releases import EstimateAgents, SnapshotReleases
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Population
 
 

@@ -13,7 +13,7 @@ from meanstream.operators.collaboration.covariates.agent_covariates import Agent
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam.agents.records import record_agent_hash
+from meanstream.pipelines.beam.agents.agents_elements import record_agent_hash
 from meanstream.streaming.agents.declared_covariates import covariates_of_columns
 
 

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from meanstream.pipelines.beam.events import DamagedBytesError
-from meanstream.streaming.store.snapshot import CHECKSUM_BYTES
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.streaming.store.state_snapshot import CHECKSUM_BYTES
 
 VERSION = 1
 PART = 8

@@ -10,12 +10,12 @@ import numpy as np
 
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.keyed import NoiseSource
-from meanstream.operators.pairwise.federation import FederationSettings, PairReleases, PairwiseFederation
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings, PairReleases, PairwiseFederation
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns, Words
-from meanstream.pipelines.beam.agents.records import AgentSamples
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.packed import packed, unpacked
-from meanstream.pipelines.beam.samples import repeated_samples
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
+from meanstream.pipelines.beam.element_types.packed import packed, unpacked
 
 NEVER = -(2**62)
 

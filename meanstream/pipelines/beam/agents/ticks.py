@@ -12,12 +12,12 @@ from apache_beam import typehints
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.pipelines.beam.agents.records import ForShard, Tick, Ticks
-from meanstream.pipelines.beam.agents.windows import AgentWindows, CarryNotes
-from meanstream.pipelines.beam.intake import intake_in_global_window
-from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Step, discreet_step
-from meanstream.pipelines.beam.windows import ForGood
+from meanstream.pipelines.beam.agents.agents_elements import ForShard, Tick, Ticks
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, CarryNotes
+from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
 
 KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, typehints.Tuple[float, bytes]]
 _ONE_KEY = typehints.Tuple[int, typehints.Tuple[int, float, bytes]]

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from meanstream.operators.records import Ints, Words
-from meanstream.streaming.events.columns import SampleColumns
+from meanstream.streaming.events.event_columns import SampleColumns
 
 
 def record_keys(log: str, position: Ints) -> Words:
@@ -28,7 +28,7 @@ def record_keys(log: str, position: Ints) -> Words:
     log : str
         What no other topic is called: its id.
     position : int array
-        Partition and offset, as `meanstream.streaming.events.columns.column_position` joins them.
+        Partition and offset, as `meanstream.streaming.events.event_columns.column_position` joins them.
 
     Examples
     --------

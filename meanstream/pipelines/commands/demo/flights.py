@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.commands.outputs import require_new_output, save_output
+from meanstream.pipelines.commands.command_outputs import require_new_output, save_output
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
-from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     import numpy as np

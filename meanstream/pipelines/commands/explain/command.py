@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from meanstream.pipelines.commands.explain.answer import explain_answer, explain_answer_lines
 from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
-from meanstream.pipelines.commands.explain.histogram import explain_histogram, explain_histogram_lines
-from meanstream.pipelines.commands.explain.odds import (
+from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
+from meanstream.pipelines.commands.explain.explain_histogram import explain_histogram, explain_histogram_lines
+from meanstream.pipelines.commands.explain.explain_odds import (
     explain_errors_of_agents,
     explain_errors_of_agents_lines,
     explain_odds_lines,
     explain_odds_of_agents,
 )
-from meanstream.pipelines.commands.explain.registry import (
+from meanstream.pipelines.commands.explain.explain_registry import (
     RegistryOption,
     print_registry_record,
     registry_record_of_agents,
 )
-from meanstream.pipelines.commands.explain.rounds import explain_rounds
-from meanstream.pipelines.commands.explain.together import explain_together
-from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines, explain_unit_name
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds
+from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines, explain_unit_name
+from meanstream.pipelines.commands.explain.plan_together import explain_together
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import print_options_json, takes_options
-from meanstream.pipelines.options.errors import refusing_options
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""
@@ -178,7 +178,7 @@ def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
 
 def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
     """Describe the part of the budget that shows how much samples vary."""
-    from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY
+    from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
     from meanstream.operators.records import VOTE_BINS
 
     if settings.vote is None:

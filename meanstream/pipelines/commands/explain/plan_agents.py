@@ -11,16 +11,16 @@ from meanstream.pipelines.commands.explain.covariates_explained import (
     planned_with_covariates,
     planned_with_covariates_line,
 )
-from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
+from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
-from meanstream.pipelines.options.errors import BadOption, refusing_options
-from meanstream.pipelines.options.shared import option_numbers
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.shared_options import option_numbers
 
 if TYPE_CHECKING:
-    from meanstream.operators.agents.settings import AgentsSettings
-    from meanstream.operators.forecast.together import Crowd
+    from meanstream.operators.agents.agents_settings import AgentsSettings
+    from meanstream.operators.forecast.shares_forecast import SharesRow
+    from meanstream.operators.forecast.together_forecast import Crowd
     from meanstream.operators.forecast.together_records import AgentsForecast
-    from meanstream.operators.simulation.shares import SharesRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +113,8 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.operators.agents.agents_settings import AgentsSettings
         from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
-        from meanstream.operators.agents.settings import AgentsSettings
         from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
 
         given = {name: getattr(self, name) for name in ("epsilon", "sizes", "lower", "upper", "spread")}
@@ -140,7 +140,7 @@ class PlanAgentsOptions:
 
     def _asked(self) -> tuple[tuple[float, ...], list[float]]:
         """Give the quantiles and the thresholds."""
-        from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+        from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 
         exceeds = option_numbers("exceeds", self.exceeds)
         return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
@@ -153,8 +153,8 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.collaboration.shares.asked import AskedShares
-        from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
+        from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+        from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
 
         if not settings.histogram_share:
             if self.mean is not None:
@@ -171,7 +171,7 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.forecast.together import forecast_together
+        from meanstream.operators.forecast.together_forecast import forecast_together
 
         crowd = self._crowd(settings)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
@@ -186,7 +186,7 @@ class PlanAgentsOptions:
         """
         from dataclasses import replace
 
-        from meanstream.operators.forecast.together import forecast_together
+        from meanstream.operators.forecast.together_forecast import forecast_together
         from meanstream.streaming.agents.covariates_file import read_covariates_file
 
         if self.covariates is None:
@@ -202,7 +202,7 @@ class PlanAgentsOptions:
 
     def _crowd(self, settings: AgentsSettings) -> Crowd:
         """Say who takes part."""
-        from meanstream.operators.forecast.together import Crowd
+        from meanstream.operators.forecast.together_forecast import Crowd
         from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
         given = {name: getattr(self, name) for name in ("sizes", "spread")}
@@ -280,7 +280,7 @@ def _print_shares(rows: list[SharesRow]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from meanstream.operators.simulation.shares import STATED_ERROR
+    from meanstream.operators.forecast.shares_forecast import STATED_ERROR
 
     table = Table()
     names = ("asked", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.commands.outputs import require_new_output, save_output
+from meanstream.pipelines.commands.command_outputs import require_new_output, save_output
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
-from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 
 def report(
@@ -38,11 +38,15 @@ def report(
       meanstream report out.html --result means.jsonl
       meanstream report audit.html --result audit.json
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.report.parts import ReportPart, report_part_command_line, report_parts_as_html
-    from meanstream.pipelines.commands.report.result import report_of_result
-    from meanstream.pipelines.commands.report.store import report_of_store
-    from meanstream.pipelines.commands.reproduce.plots import require_matplotlib_for_plots
-    from meanstream.streaming.store.store import StoreError
+    from meanstream.pipelines.commands.plots import require_matplotlib_for_plots
+    from meanstream.pipelines.commands.report.report_parts import (
+        ReportPart,
+        report_part_command_line,
+        report_parts_as_html,
+    )
+    from meanstream.pipelines.commands.report.report_result import report_of_result
+    from meanstream.pipelines.commands.report.report_store import report_of_store
+    from meanstream.streaming.store.state_store import StoreError
 
     if (store is None) == (result is None):
         raise BadOption("store must be given, or result: one of the two")
@@ -64,7 +68,7 @@ def report(
 
 def _check_place(out: Path, *, store: Path | None, read: dict[str, Path | None]) -> None:
     """Refuse a place that is something else than a new file or an earlier report, before anything is read."""
-    from meanstream.pipelines.commands.report.parts import REPORT_MARK
+    from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
     from meanstream.streaming import own_paths
 
     with refusing_options():

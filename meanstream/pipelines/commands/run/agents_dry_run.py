@@ -30,7 +30,7 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     )
     facts["memory"] = settings.memory
     if settings.histogram_share:
-        from meanstream.operators.collaboration.shares.asked import asked_in_words
+        from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
 
         asked = asked_in_words(options.asked_quantiles, settings.exceeds)
         facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
@@ -59,8 +59,8 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
     """Tell what a store would go on with."""
     from dataclasses import asdict
 
-    from meanstream.streaming.agents.budget import agents_budgets
-    from meanstream.streaming.store.deployment import check_deployment
+    from meanstream.streaming.agents.agents_budget import agents_budgets
+    from meanstream.streaming.store.store_deployment import check_deployment
 
     place = {"place": str(options.store), "name": settings.name}
     with refusing_to_open():

@@ -9,19 +9,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.page import check_page_options
-from meanstream.pipelines.commands.run.private import check_private_figures
+from meanstream.pipelines.commands.run.private_files import check_private_figures
+from meanstream.pipelines.commands.run.run_page import check_page_options
 from meanstream.pipelines.options.base import OPTION_OF, option_location
-from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
+from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.pipelines.commands.run.watching import WatchedOptions
     from meanstream.pipelines.options.agent_side import AgentSideOptions
-    from meanstream.pipelines.options.rounds import RoundsOptions
-    from meanstream.pipelines.options.stream import StreamOptions
-    from meanstream.streaming.engine.options import EngineOptions
-    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
+    from meanstream.pipelines.options.stream_options import StreamOptions
+    from meanstream.streaming.engine.engine_options import EngineOptions
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
@@ -72,7 +72,7 @@ def check_places(options: StreamOptions) -> None:
 
 def _check_stages(stages: str) -> dict[str, str]:
     """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
-    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.open_sink import sink_place_of
 
     if is_kafka_location(stages):
@@ -117,7 +117,7 @@ def _check_answers(options: AgentSideOptions) -> None:
     require(address is not None or not remote, "answers_remote", "come with --answers", remote)
     require(address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens))
     if address is not None:
-        from meanstream.pipelines.page.answers import check_answers
+        from meanstream.pipelines.page.page_answers import check_answers
 
         check_answers(address, tokens, remote=remote)
 
@@ -140,7 +140,7 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
     from meanstream.operators.validation import require
-    from meanstream.pipelines.options.refresh import NEVER, is_endless_source
+    from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
 
     ends = options.until_end or getattr(options, "offsets", None) is not None
     if not is_endless_source(option_location(options.source), ends=ends) or options.releases is not None:
@@ -161,7 +161,7 @@ def _check_places(options: RoundsOptions) -> None:
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
     if options.reports_only is not None:
-        from meanstream.streaming.kafka.location import is_kafka_location
+        from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
         stages = str(options.stages)
         if is_kafka_location(stages):
@@ -230,7 +230,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     ValueError
         Naming both options, and the path.
     """
-    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.open_sink import STDOUT
     from meanstream.streaming.own_paths import (
         own_files_named,
@@ -259,7 +259,7 @@ def check_apart(options: Any, store: Path | None) -> None:
 @contextmanager
 def refusing_to_open() -> Iterator[None]:
     """Refuse an option whose store, source or sink cannot be opened."""
-    from meanstream.streaming.store.store import StoreError
+    from meanstream.streaming.store.state_store import StoreError
 
     try:
         with refusing_options():
@@ -271,9 +271,9 @@ def refusing_to_open() -> Iterator[None]:
 @contextmanager
 def ending_run() -> Iterator[None]:
     """Turn the end of a store, a source or a sink into one line and exit code 1."""
-    from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
-    from meanstream.streaming.sources.source import SourceLostError
-    from meanstream.streaming.store.store import StoreError
+    from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
+    from meanstream.streaming.sources.source_protocol import SourceLostError
+    from meanstream.streaming.store.state_store import StoreError
 
     try:
         yield

@@ -10,13 +10,13 @@ from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.options.base import OPTION_OF
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.run.collaborate import Collaboration
-    from meanstream.pipelines.options.collaborate import CollaborateOptions
+    from meanstream.pipelines.commands.run.run_collaborate import Collaboration
+    from meanstream.pipelines.options.collaborate_options import CollaborateOptions
 
 
 def dry_run_collaboration(options: CollaborateOptions, made: Collaboration) -> None:
     """Refuse what a run would refuse; otherwise say what it would answer, from what."""
-    from meanstream.streaming.agents.budget import agents_budgets
+    from meanstream.streaming.agents.agents_budget import agents_budgets
 
     with refusing_to_open():
         made.open_releases().close()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from meanstream.pipelines.commands.run.agents import host_agents
-from meanstream.pipelines.commands.run.collaborate import host_collaboration as run_collaborate
-from meanstream.pipelines.commands.run.rounds import host_rounds
+from meanstream.pipelines.commands.run.run_agents import host_agents
+from meanstream.pipelines.commands.run.run_collaborate import host_collaboration as run_collaborate
+from meanstream.pipelines.commands.run.run_rounds import host_rounds
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
 from meanstream.pipelines.options.agent_side import AgentSideOptions
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import takes_options
-from meanstream.pipelines.options.collaborate import CollaborateOptions
-from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.collaborate_options import CollaborateOptions
+from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -43,7 +43,7 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner is None:
         host_agents(options)
         return
-    from meanstream.pipelines.commands.run.beam_agents import run_agents_on_beam
+    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
 
     run_agents_on_beam(options, options.runner)
 

@@ -8,10 +8,10 @@ from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_
 from meanstream.pipelines.commands.run.checks import check_rounds, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.base import OPTION_OF, option_environment
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 if TYPE_CHECKING:
-    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
 def dry_run_rounds(options: RoundsOptions) -> None:
@@ -29,8 +29,8 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
     from dataclasses import asdict
 
-    from meanstream.streaming.rounds.budget import rounds_budgets
-    from meanstream.streaming.rounds.deployment import check_rounds_deployment
+    from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+    from meanstream.streaming.rounds.rounds_deployment import check_rounds_deployment
 
     place = {"place": str(options.store), "name": settings.name}
     with refusing_to_open():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from meanstream.pipelines.options.errors import RunFailed
+from meanstream.pipelines.options.option_errors import RunFailed
 
 _log = logging.getLogger("meanstream.run")
 

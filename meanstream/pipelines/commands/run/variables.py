@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Any, Protocol
 
-from meanstream.pipelines.commands.run.logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 
 _log = logging.getLogger(f"{LOGGER}.run")
 

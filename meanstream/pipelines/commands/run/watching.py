@@ -9,18 +9,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from meanstream.pipelines.commands.run.page import page_run_facts, page_telemetry_of_agents, showing_page
-from meanstream.pipelines.commands.run.progress import make_progress
+from meanstream.pipelines.commands.run.progress_line import make_progress
+from meanstream.pipelines.commands.run.run_page import page_run_facts, page_telemetry_of_agents, showing_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
-    from meanstream.pipelines.options.lateness import Lateness
-    from meanstream.pipelines.options.refresh import Refresh
-    from meanstream.streaming.engine.health import EngineHealth
-    from meanstream.streaming.engine.stats import EngineStats
-    from meanstream.streaming.metrics.metrics import HasBounds, Metrics
+    from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
+    from meanstream.pipelines.options.lateness_option import Lateness
+    from meanstream.pipelines.options.refresh_option import Refresh
+    from meanstream.streaming.engine.engine_health import EngineHealth
+    from meanstream.streaming.engine.engine_stats import EngineStats
+    from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
 
 _log = logging.getLogger("meanstream.run")
@@ -91,28 +91,28 @@ class Watch:
 
 def _metrics_of_agents(**options: Any) -> Metrics:
     """Make the metrics of an engine of agents."""
-    from meanstream.streaming.metrics.metrics import Metrics
+    from meanstream.streaming.metrics.engine_metrics import Metrics
 
     return Metrics(**options)
 
 
 def watching_metrics_of_rounds(**options: Any) -> Metrics:
     """Make the public metrics of an engine of rounds."""
-    from meanstream.streaming.metrics.rounds import RoundsMetrics
+    from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 
     return RoundsMetrics(**options)
 
 
 def _private_metrics_of_agents(**options: Any) -> Metrics:
     """Make the metrics for who runs an engine of agents."""
-    from meanstream.streaming.metrics.private import PrivateMetrics
+    from meanstream.streaming.metrics.private_answers import PrivateMetrics
 
     return PrivateMetrics(**options)
 
 
 def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
     """Make the metrics for who runs an engine of rounds."""
-    from meanstream.streaming.metrics.private import PrivateRoundsMetrics
+    from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
 
     return PrivateRoundsMetrics(**options)
 
@@ -123,7 +123,7 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
     if address is None or options.store is None:
         return None
     from meanstream.pipelines.commands.run.told_address import telling_address
-    from meanstream.pipelines.page.answers import AnswersServer
+    from meanstream.pipelines.page.page_answers import AnswersServer
     from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
     tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
@@ -174,7 +174,7 @@ def watching(
     ValueError
         If the address of the metrics or of the page cannot be listened on.
     """
-    from meanstream.streaming.engine.health import EngineHealth
+    from meanstream.streaming.engine.engine_health import EngineHealth
 
     health, telemetry = EngineHealth(), None
     tell: list[Callable[[], None] | None] = []
@@ -182,7 +182,7 @@ def watching(
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
         for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
             if address is not None:
-                from meanstream.streaming.metrics.server import MetricsServer
+                from meanstream.streaming.metrics.metrics_server import MetricsServer
 
                 metrics = make(settings=settings, health=health, store=options.store)
                 server = opened.enter_context(MetricsServer(address, metrics, health))

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
-from meanstream.pipelines.commands.run.engine import Input
-from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.progress import log_progress_summary
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.commands.run.progress_line import log_progress_summary
+from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
+from meanstream.pipelines.commands.run.run_engine import Input
+from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import option_location, print_options_json
-from meanstream.pipelines.options.errors import BadOption, refusing_options
-from meanstream.pipelines.options.shared import INPUT
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.shared_options import INPUT
 
 if TYPE_CHECKING:
     from meanstream.streaming.replay.dead_letters import DeadLetters
-    from meanstream.streaming.replay.replay import Replay
-    from meanstream.streaming.store.deployment import Deployment
+    from meanstream.streaming.replay.replay_letters import Replay
+    from meanstream.streaming.store.store_deployment import Deployment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def _letters(options: ReplayOptions) -> DeadLetters:
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
     from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-    from meanstream.streaming.replay.replay import prepare_replay
+    from meanstream.streaming.replay.replay_letters import prepare_replay
 
     location = option_location(options.source)
     reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)

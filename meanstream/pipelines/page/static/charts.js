@@ -1,5 +1,5 @@
 "use strict";
-// Draws figures as plain data; the server has made them (meanstream/pipelines/page/figures.py).
+// Draws figures as plain data; the server has made them (meanstream/pipelines/page/page_figures.py).
 
 const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from meanstream.streaming.kafka.claims.ownership import owned_offsets
-from meanstream.streaming.kafka.client import (
+from meanstream.streaming.kafka.connection.kafka_client import (
     Consumer,
     KafkaError,
     KafkaException,
@@ -16,7 +16,7 @@ from meanstream.streaming.kafka.client import (
     describe_client_error,
     is_retriable_by_client,
 )
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 logger = logging.getLogger("meanstream.kafka")
 

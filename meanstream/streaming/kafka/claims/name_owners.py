@@ -17,8 +17,8 @@ from meanstream.streaming.kafka.claims.ownership import (
     claim_ownership,
     require_unowned_in_time,
 )
-from meanstream.streaming.kafka.client import make_client_consumer
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_client import make_client_consumer
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 
 def name_owner_group(name: str) -> str:

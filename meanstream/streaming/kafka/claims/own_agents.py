@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from meanstream.streaming.events.columns import Rejects, SampleColumns
-from meanstream.streaming.kafka.claims.directory import AgentClaims, DirectoryBusyError
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.sources.source import AgentsOfStore
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns
+from meanstream.streaming.kafka.claims.claims_directory import AgentClaims, DirectoryBusyError
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.sources.source_protocol import AgentsOfStore
 
 START_SECONDS = 30.0
 _UNKNOWN, _OWN, _ELSEWHERE, _NO_ROOM = range(4)

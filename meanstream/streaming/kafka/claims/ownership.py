@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from meanstream.streaming.kafka.client import (
+from meanstream.streaming.kafka.connection.kafka_client import (
     Consumer,
     KafkaError,
     KafkaException,
@@ -27,7 +27,7 @@ from meanstream.streaming.kafka.client import (
     is_retriable_by_client,
     make_client_producer,
 )
-from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 WAIT_SECONDS = 15.0
 ATTEMPTS = 8

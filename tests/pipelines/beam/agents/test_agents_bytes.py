@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.pipelines.beam import packed as packing
-from meanstream.pipelines.beam.agents.coders import pack_for_coder, packed_sample_times, unpack_for_coder
-from meanstream.pipelines.beam.agents.records import AgentSamples
-from meanstream.pipelines.beam.agents.waiting import take_waiting_samples
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.packed import (
+from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, packed_sample_times, unpack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.waiting_samples import take_waiting_samples
+from meanstream.pipelines.beam.element_types import packed as packing
+from meanstream.pipelines.beam.element_types.packed import (
     numbers_of_packed,
     packed,
     packed_grown,

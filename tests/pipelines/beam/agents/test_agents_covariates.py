@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
-from meanstream.pipelines.agents import CollaborateAgents
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, covariates_given
 from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, by_agent, engine_on, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
-from meanstream.pipelines.beam.agents import answer
-from meanstream.pipelines.beam.agents.file import run_agents_file
-from meanstream.pipelines.beam.runners import runner_arguments
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.source import SourcePlace
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.pipelines.beam.agents import answer_agents as answer
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
+from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
+from meanstream.pipelines.beam.beam_runners import runner_arguments
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Release
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.support.agents_world import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meanstream.pipelines.beam.runners import runner_arguments
+from meanstream.pipelines.beam.beam_runners import runner_arguments
 from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, flawed_file
 from tests.pipelines.command_line import arguments, meanstream
 from tests.streaming.support.rounds_world import SECRET

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.agents.histogram import HistogramColumns
-from meanstream.operators.collaboration.shares import prior as prior_module
-from meanstream.operators.collaboration.shares.newest import newest_histograms, newest_histograms_together
-from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.agents.own_histogram import HistogramColumns
+from meanstream.operators.collaboration.shares import shares_prior as prior_module
+from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms, newest_histograms_together
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents import answer_agents as answer
+from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     EngineOptions,
     EstimateAgents,
@@ -29,25 +30,24 @@ from meanstream.pipelines.agents import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.agents import answer
-from meanstream.pipelines.beam.agents.charges import ReleaseLedger, ShardSpend
-from meanstream.pipelines.beam.agents.coders import (
+from meanstream.pipelines.beam.agents.agents_coders import (
     AgentReleasesCoder,
     FittedReleasesCoder,
     OwnBatchCoder,
     PartialReleasesCoder,
 )
-from meanstream.pipelines.beam.agents.fit import FitReleases
-from meanstream.pipelines.beam.agents.gather import gather_releases
-from meanstream.pipelines.beam.agents.latest import LatestOfShard
-from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
-from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, record_agent_hash
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.packed import LATEST, unpacked
-from meanstream.pipelines.beam.samples import RememberedWords
-from meanstream.pipelines.beam.state import StateOwner
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch, record_agent_hash
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.charges import ReleaseLedger, ShardSpend
+from meanstream.pipelines.beam.agents.fit_population import FitReleases
+from meanstream.pipelines.beam.agents.gather_releases import gather_releases
+from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
+from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.packed import LATEST, unpacked
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.events.wire import Release
-from meanstream.streaming.store.secret import noise_from_secret
+from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, engine_on, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.streaming.support.rounds_world import SECRET
@@ -80,7 +80,7 @@ def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
     ours, _ = collaborate({"shards": 3}, stream)
     assert_same_estimates(ours, theirs, WITH)
     monkeypatch.setattr(
-        "meanstream.operators.collaboration.shares.asked.shares_looked_at", lambda key: key.argsort()[-10:]
+        "meanstream.operators.collaboration.shares.asked_shares.shares_looked_at", lambda key: key.argsort()[-10:]
     )
     twin = engine_on(tmp_path / "twin", stream, WITH, quantiles=ASKED).lines("estimates")
     with pytest.raises(AssertionError):

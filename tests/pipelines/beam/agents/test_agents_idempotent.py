@@ -22,26 +22,26 @@ from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
-from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
-from meanstream.pipelines.beam.agent_batch import AgentBatchCoder
-from meanstream.pipelines.beam.agents import release
-from meanstream.pipelines.beam.agents.answer import AnswerAgents
+from meanstream.pipelines.beam.agents import release_agents as release
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans, agent_batch
+from meanstream.pipelines.beam.agents.agents_coders import CODERS, EstimateBatchCoder, pack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
+from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
+from meanstream.pipelines.beam.agents.agents_shard import AgentShard
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
-from meanstream.pipelines.beam.agents.coders import CODERS, EstimateBatchCoder, pack_for_coder
-from meanstream.pipelines.beam.agents.fit import FitReleases
-from meanstream.pipelines.beam.agents.gather import GatherShard
-from meanstream.pipelines.beam.agents.parts import agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
-from meanstream.pipelines.beam.agents.release import ReleaseShard
-from meanstream.pipelines.beam.agents.shard import AgentShard
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.events import DamagedBytesError, EventCoder
-from meanstream.pipelines.beam.ledger import SpendLedger
-from meanstream.pipelines.beam.packed import unpacked
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.state import StateOwner
-from meanstream.streaming.store.secret import noise_from_secret
-from meanstream.streaming.store.snapshot import CorruptedSnapshotError
+from meanstream.pipelines.beam.agents.fit_population import FitReleases
+from meanstream.pipelines.beam.agents.gather_releases import GatherShard
+from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatchCoder
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.packed import unpacked
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.store.secret_source import noise_from_secret
+from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
@@ -374,6 +374,6 @@ def test_what_is_not_a_release_does_not_reach_the_public_side() -> None:
 
 
 def _by_shard() -> Any:
-    from meanstream.pipelines.beam.agents.gather import ReleasesByShard
+    from meanstream.pipelines.beam.agents.gather_releases import ReleasesByShard
 
     return ReleasesByShard(2)

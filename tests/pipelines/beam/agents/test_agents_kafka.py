@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.pipelines.beam.agents.file import _estimates
-from meanstream.pipelines.beam.agents.records import EstimateBatch
-from meanstream.pipelines.beam.runners import runner_arguments
-from meanstream.pipelines.beam.sinks import WriteEvents
-from meanstream.streaming.sinks.sink import Trust
-from tests.pipelines.beam.kafka.test_kafka import PARTITIONS, consumed, fill
+from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch
+from meanstream.pipelines.beam.agents.agents_from_files import _estimates
+from meanstream.pipelines.beam.beam_runners import runner_arguments
+from meanstream.pipelines.beam.beam_sinks import WriteEvents
+from meanstream.streaming.sinks.sink_protocol import Trust
+from tests.pipelines.beam.kafka.test_read_kafka import PARTITIONS, consumed, fill
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import HOUR, assert_same_estimates
 from tests.pipelines.beam.support.collecting import run

@@ -17,16 +17,16 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import StateSpec
 
-from meanstream.operators.pairwise.federation import FederationSettings, PairwiseFederation
-from meanstream.pipelines.agents import CollaboratePairwise, SnapshotReleases
-from meanstream.pipelines.beam.agents import pairwise
-from meanstream.pipelines.beam.agents.pairwise import StepFederation
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings, PairwiseFederation
+from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
+from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_told_ids
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.events import DamagedBytesError
-from meanstream.streaming.store.secret import noise_from_secret
-from meanstream.streaming.store.snapshot import CorruptedSnapshotError
+from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.streaming.store.secret_source import noise_from_secret
+from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_idempotent import _leaves
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
@@ -147,7 +147,7 @@ def test_samples_wait_for_the_agent_that_has_sent_the_fewest() -> None:
 
 
 def test_what_is_late_unknown_or_there_twice_is_counted_and_not_used() -> None:
-    from meanstream.pipelines.agents import agent_batch
+    from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 
     stream = samples()
     strangers = [("zoe", 1.0, 5.0), ("zoe", 1.0, 6.0)]

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.operators.pairwise.federation import PairwiseFederation
-from meanstream.pipelines.beam.agents.coders import pack_for_coder
-from meanstream.pipelines.beam.agents.pairwise import ESTIMATES, StepFederation
+from meanstream.operators.papers.colme.pairwise_federation import PairwiseFederation
+from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.records import AgentSamples, Tick
-from meanstream.pipelines.beam.agents.release import REFUSALS
-from meanstream.pipelines.beam.ledger import SpendLedger
-from meanstream.pipelines.beam.packed import unpacked
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.streaming.store.snapshot import CorruptedSnapshotError
+from meanstream.pipelines.beam.agents.pairwise_turns import ESTIMATES, StepFederation
+from meanstream.pipelines.beam.agents.release_agents import REFUSALS
+from meanstream.pipelines.beam.element_types.packed import unpacked
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_pairwise import NAMES, SETTINGS, WINDOWS, noise, samples, totals_of
 
 

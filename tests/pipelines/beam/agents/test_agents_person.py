@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.persons import PersonCounts
-from meanstream.pipelines.agents import ReleaseMeans, agent_batch
-from meanstream.pipelines.beam.agents.release import ReleaseShard
-from meanstream.pipelines.beam.agents.shard import AgentShard
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
+from meanstream.pipelines.beam.agents.agents_shard import AgentShard
+from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run

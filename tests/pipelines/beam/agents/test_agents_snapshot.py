@@ -14,9 +14,10 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
-from meanstream.operators.collaboration.variance.pooled import PooledVariance
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.records import ReleaseColumns
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents import snapshot_releases as snapshot
+from meanstream.pipelines.beam.agents.agent_transforms import (
     AgentWindows,
     CollaborateAgents,
     EngineOptions,
@@ -25,18 +26,17 @@ from meanstream.pipelines.agents import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.agents import snapshot
-from meanstream.pipelines.beam.agents.coders import PartialReleasesCoder
-from meanstream.pipelines.beam.agents.fit import FitReleases
-from meanstream.pipelines.beam.agents.gather import gather_releases
-from meanstream.pipelines.beam.agents.latest import LatestOfShard
-from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
-from meanstream.pipelines.beam.agents.records import AgentReleases
+from meanstream.pipelines.beam.agents.agents_coders import PartialReleasesCoder
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases
+from meanstream.pipelines.beam.agents.fit_population import FitReleases
+from meanstream.pipelines.beam.agents.gather_releases import gather_releases
+from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
+from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
-from meanstream.pipelines.beam.packed import LATEST, packed, unpacked
-from meanstream.pipelines.beam.runners import runner_arguments
-from meanstream.pipelines.beam.samples import RememberedWords
-from meanstream.pipelines.beam.state import StateOwner
+from meanstream.pipelines.beam.beam_runners import runner_arguments
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.packed import LATEST, packed, unpacked
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
@@ -378,8 +378,8 @@ def test_an_input_that_has_ended_is_fitted_once_and_says_which_windows_it_overto
 
 
 def test_bytes_of_batches_that_do_not_say_whether_they_are_alike_still_load() -> None:
-    from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder
-    from meanstream.pipelines.beam.packed import packed, unpacked
+    from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
+    from meanstream.pipelines.beam.element_types.packed import packed, unpacked
 
     (batch,) = gather_releases(events_of({1: 1.0}, SETTINGS.epsilon), SETTINGS)
     _, head, columns = unpacked(AgentReleasesCoder().encode(batch), "releases")

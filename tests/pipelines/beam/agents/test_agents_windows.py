@@ -14,9 +14,9 @@ from apache_beam.transforms import sideinputs
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue, WindowFn
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
-from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans
-from meanstream.pipelines.beam.agents import snapshot
-from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.agents import snapshot_releases as snapshot
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from tests.pipelines.beam.support.agents_world import SETTINGS, by_agent, engine_on, release_lines
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 

@@ -8,8 +8,8 @@ import apache_beam as beam
 import pytest
 
 from meanstream.operators.collaboration.registry import COLLABORATIONS
-from meanstream.pipelines.agents import CollaborateAgents
-from meanstream.pipelines.beam.agents import answer
+from meanstream.pipelines.beam.agents import answer_agents as answer
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline

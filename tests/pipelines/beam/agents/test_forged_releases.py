@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.agents import SnapshotReleases
+from meanstream.pipelines.beam.agents.agent_transforms import SnapshotReleases
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.collecting import run_pipeline
 

@@ -9,10 +9,10 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
-from meanstream.operators.collaboration.variance.pooled import pooled_own_means
+from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.pipelines.beam.agents.coders import _plain, _population
-from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
+from meanstream.pipelines.beam.agents.agents_coders import _plain, _population
+from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
 
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=8, delta=1e-6, name="bytes")
 

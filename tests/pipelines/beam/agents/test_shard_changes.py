@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam.agents import shard as shard_module
-from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, PartialReleasesCoder
-from meanstream.pipelines.beam.agents.gather import GatherShard, ReleasesByShard
+from meanstream.pipelines.beam.agents import agents_shard as shard_module
+from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
+from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
+from meanstream.pipelines.beam.agents.agents_shard import AgentShard
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.gather_releases import GatherShard, ReleasesByShard
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
-from meanstream.pipelines.beam.agents.latest import LatestOfShard
-from meanstream.pipelines.beam.agents.parts import agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
-from meanstream.pipelines.beam.agents.shard import AgentShard
-from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.events import DamagedBytesError
-from meanstream.pipelines.beam.samples import RememberedWords
-from meanstream.pipelines.beam.state import StateOwner
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.store.secret import noise_from_secret
+from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.agents.test_agents_idempotent import (
     WINDOWS,
     Alarm,

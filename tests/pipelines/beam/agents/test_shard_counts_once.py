@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.pairwise.federation import FederationSettings
-from meanstream.pipelines.beam.agents.coders import pack_for_coder, unpack_for_coder
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
+from meanstream.pipelines.beam.agents.agents_shard import AgentShard, Turn
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.records import AgentSamples, Tick
-from meanstream.pipelines.beam.agents.shard import AgentShard, Turn
-from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.kafka.record_keys import record_keys, with_record_keys
-from meanstream.streaming.events.columns import SampleColumns, column_partitions, column_position
-from meanstream.streaming.store.secret import noise_from_secret
+from meanstream.streaming.events.event_columns import SampleColumns, column_partitions, column_position
+from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.support.agents_world import SETTINGS
 from tests.streaming.support.rounds_world import SECRET
 

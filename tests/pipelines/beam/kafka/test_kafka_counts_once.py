@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.pairwise.federation import FederationSettings
-from meanstream.pipelines.agents import CollaboratePairwise, ReleaseMeans
-from meanstream.pipelines.beam.kafka import read
-from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.rounds import SummarizeUsers
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.partition import Marks, Taken
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, ReleaseMeans
+from meanstream.pipelines.beam.kafka import read_kafka as read
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
+from meanstream.pipelines.beam.rounds.round_transforms import SummarizeUsers
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.support.agents_world import engine_on, release_lines
 from tests.pipelines.beam.support.collecting import run_pipeline

@@ -14,10 +14,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from confluent_kafka import Producer
 
-from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.beam.runners import runner_arguments
+from meanstream.pipelines.beam.beam_runners import runner_arguments
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.streaming.sources.mapping import ColumnMapping
-from tests.pipelines.beam.kafka.test_kafka import MAPPING, PARTITIONS, consumed, fill, flawed, positions
+from tests.pipelines.beam.kafka.test_read_kafka import MAPPING, PARTITIONS, consumed, fill, flawed, positions
 from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
 from tests.servers.support.flink_cluster import STREAMING

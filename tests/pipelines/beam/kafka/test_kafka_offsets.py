@@ -17,13 +17,13 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-import meanstream.pipelines.beam.kafka.read as reading
+import meanstream.pipelines.beam.kafka.read_kafka as reading
+from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
-from meanstream.pipelines.beam.kafka.read import EventTimeProvider, ReadPartition, ReadRange
-from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.streaming.events.columns import column_places
-from meanstream.streaming.kafka.partition import Marks, Taken
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.pipelines.beam.kafka.read_kafka import EventTimeProvider, ReadPartition, ReadRange
+from meanstream.streaming.events.event_columns import column_places
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 GAPS = (3, 4, 11)

@@ -22,17 +22,17 @@ from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
-from meanstream.pipelines.agents import ReleaseMeans
-from meanstream.pipelines.beam import parsing
-from meanstream.pipelines.beam.parsing import ParseMessages
-from meanstream.pipelines.beam.pubsub import names
-from meanstream.pipelines.beam.pubsub.sink import WritePubSub
-from meanstream.pipelines.beam.pubsub.source import ReadPubSub
+from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans
+from meanstream.pipelines.beam.input import parse_messages as parsing
+from meanstream.pipelines.beam.input.parse_messages import ParseMessages
+from meanstream.pipelines.beam.pubsub import pubsub_names as names
+from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
+from meanstream.pipelines.beam.pubsub.write_pubsub import WritePubSub
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import DeadLetter, PersonalEstimate, Release
-from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from tests.pipelines.beam.kafka.test_kafka import on_runner
+from tests.pipelines.beam.kafka.test_read_kafka import on_runner
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import HOUR
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
@@ -41,7 +41,7 @@ from tests.servers.conftest import flink, need  # noqa: F401 - a fixture
 from tests.servers.support import pubsub_server
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.pubsub_server import PROJECT, Clients
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.wait_until import wait_until
 
 pytestmark = pytest.mark.servers
 PATIENCE = 60.0

@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.rounds.central import ReleaseWords
-from meanstream.operators.rounds.records import Tally
-from meanstream.pipelines.beam.rounds.curator import AddSums, CuratorSums, CuratorSumsCoder, ReleaseOnce, SumUp
-from meanstream.pipelines.beam.rounds.known import FINDINGS
-from meanstream.pipelines.beam.rounds.records import StageFindings, UserBatch
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.rounds import RunRounds, sample_batch
+from meanstream.operators.rounds.central_rounds import ReleaseWords
+from meanstream.operators.rounds.round_records import Tally
+from meanstream.pipelines.beam.rounds.curator_step import AddSums, CuratorSums, CuratorSumsCoder, ReleaseOnce, SumUp
+from meanstream.pipelines.beam.rounds.known_results import FINDINGS
+from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
+from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.events.base import PublicEvent
-from meanstream.streaming.events.rounds import WindowEstimate
+from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.summarize import summarize
-from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.rounds.summarize_users import summarize
+from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import lines, run

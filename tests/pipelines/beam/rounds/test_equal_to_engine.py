@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.pipelines.beam import metrics
-from meanstream.pipelines.beam.metrics import PRIVATE_NAMESPACE, metric_counters
-from meanstream.pipelines.beam.rounds.file import run_rounds_file
-from meanstream.pipelines.beam.runners import runner_arguments
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.source import SourcePlace
-from meanstream.pipelines.rounds import RunRounds, sample_batch
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.pipelines.beam.beam_runners import runner_arguments
+from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
+from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
+from meanstream.pipelines.beam.worker import beam_metrics as metrics
+from meanstream.pipelines.beam.worker.beam_metrics import PRIVATE_NAMESPACE, metric_counters
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.secret import key_derived_from_secret
+from meanstream.streaming.store.secret_source import key_derived_from_secret
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import lines, run
 from tests.pipelines.beam.support.prism import on_prism

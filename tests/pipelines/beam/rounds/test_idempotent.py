@@ -15,14 +15,14 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.pipelines.beam.rounds import stages
-from meanstream.pipelines.beam.rounds.parts import SummarizeUsers
-from meanstream.pipelines.beam.rounds.records import ReportBatch, UserBatch
-from meanstream.pipelines.beam.rounds.stages import stage_reports
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.rounds import ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds import stages_on_beam as stages
+from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, UserBatch
+from meanstream.pipelines.beam.rounds.rounds_parts import SummarizeUsers
+from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import lines, run
 from tests.streaming.support.rounds_world import SECRET, rounds_settings, samples
 

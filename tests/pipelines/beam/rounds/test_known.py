@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.operators.rounds.records import Tally
-from meanstream.pipelines.beam.rounds import known
-from meanstream.pipelines.beam.rounds.known import WithFindings, known_at_one_worker, known_reports_by_shard
-from meanstream.pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally
-from meanstream.pipelines.beam.rounds.windows import CarryRounds, carried_in_window
-from meanstream.streaming.events.rounds import StageResult
-from meanstream.streaming.rounds.windows import Window
+from meanstream.operators.rounds.round_records import Tally
+from meanstream.pipelines.beam.rounds import known_results as known
+from meanstream.pipelines.beam.rounds.known_results import WithFindings, known_at_one_worker, known_reports_by_shard
+from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, StageTally
+from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, carried_in_window
+from meanstream.streaming.events.round_events import StageResult
+from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.streaming.support.rounds_world import DAY, rounds_settings
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam.rounds.budget import SLOTS
-from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.rounds import RunRounds, SummarizeUsers, sample_batch
-from meanstream.streaming.rounds.places import places_key, places_name_hashes
+from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
+from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.support.rounds_world import rounds_settings
 

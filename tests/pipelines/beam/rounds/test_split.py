@@ -13,16 +13,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from meanstream.operators.rounds.records import Summaries
-from meanstream.pipelines.beam.rounds import coders, known, stages
-from meanstream.pipelines.beam.rounds.pins import PinnedResults
-from meanstream.pipelines.beam.rounds.records import ForRound, ReportBatch, UserBatch, UserSamples
-from meanstream.pipelines.rounds import AnswerReports, ReportLines, ReportRounds, RunRounds
-from meanstream.streaming.events.columns import SampleColumns
-from meanstream.streaming.events.rounds import StageResult, WindowEstimate
-from meanstream.streaming.rounds.summarize import UserSums
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.pipelines.beam.rounds import known_results as known
+from meanstream.pipelines.beam.rounds import rounds_coders as coders
+from meanstream.pipelines.beam.rounds import stages_on_beam as stages
+from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
+from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportLines, ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, ReportBatch, UserBatch, UserSamples
+from meanstream.streaming.events.event_columns import SampleColumns
+from meanstream.streaming.events.round_events import StageResult, WindowEstimate
+from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_round import WindowRound
-from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples

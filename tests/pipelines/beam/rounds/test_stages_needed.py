@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meanstream.pipelines.beam.rounds.parts import POPULATIONS, rounds_part_stages
+from meanstream.pipelines.beam.rounds.rounds_parts import POPULATIONS, rounds_part_stages
 from tests.streaming.support.rounds_world import rounds_settings
 
 

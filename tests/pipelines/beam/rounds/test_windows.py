@@ -15,13 +15,13 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.pipelines.beam.ledger import SpendLedger
-from meanstream.pipelines.beam.rounds.carried import _Together
-from meanstream.pipelines.beam.rounds.summarize import JoinBatches, SumBatches
-from meanstream.pipelines.beam.rounds.windows import CarryRounds, window_release_time
-from meanstream.pipelines.beam.state import StateOwner
-from meanstream.pipelines.rounds import RunRounds, SummarizeUsers
-from meanstream.streaming.rounds.windows import Window
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.rounds.carried_windows import _Together
+from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers
+from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, window_release_time
+from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches
+from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings
 

@@ -11,8 +11,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from meanstream.pipelines.beam.metrics import NAMESPACE, PRIVATE_NAMESPACE
-from meanstream.pipelines.rounds import Answered, Reported, Summarized
+from meanstream.pipelines.beam.rounds.round_transforms import Answered, Reported, Summarized
+from meanstream.pipelines.beam.worker.beam_metrics import NAMESPACE, PRIVATE_NAMESPACE
 
 COLLECTED: dict[int, list[Any]] = defaultdict(list)
 _numbers = itertools.count()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.records import Words
-from meanstream.pipelines.beam.agents.release import ReleaseShard
+from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 
 
 class FreshNoise:

@@ -28,7 +28,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.dataflow.internal import apiclient
 
-from meanstream.pipelines.template.launch import launch_template
+from meanstream.pipelines.beam.template.launch_template import launch_template
 
 ROOT = Path(__file__).parents[4]
 DATAFLOW = (

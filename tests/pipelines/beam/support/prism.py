@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.pipelines.beam.runners import prism_runner_binary
+from meanstream.pipelines.beam.beam_runners import prism_runner_binary
 
 _NEEDED = pytest.mark.skipif(prism_runner_binary() is None, reason="Prism is not there: make servers builds it")
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.pipelines.commands.demo import agents
+from meanstream.pipelines.commands.demo import agents_demo as agents
+from meanstream.pipelines.commands.demo.demo_score import score_demo
 from meanstream.pipelines.commands.demo.flights import Truth, flights_file, hold_back_flights, read_flights
-from meanstream.pipelines.commands.demo.score import score_demo
 from tests.code_blocks import PAGES, blocks_of
 from tests.pipelines.command_line import meanstream
 from tests.pipelines.commands.demo.flights_of_few import flights_of_few_aircraft

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from scipy.stats import binom
 
-from meanstream.pipelines.commands.demo import rounds
-from meanstream.pipelines.commands.demo.rounds import _true_means
+from meanstream.pipelines.commands.demo import rounds_demo as rounds
+from meanstream.pipelines.commands.demo.rounds_demo import _true_means
 from tests.pipelines.command_line import meanstream
 from tests.pipelines.commands.demo.flights_of_few import EVERY, flights_of_few_aircraft
 

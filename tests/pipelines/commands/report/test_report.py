@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.pipelines.commands.report import charts
-from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_parts_as_html
-from meanstream.pipelines.commands.report.rounds import report_answers_of_rounds
-from meanstream.pipelines.commands.report.store import report_convergence_of_store
+from meanstream.pipelines.commands.report import report_charts as charts
+from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
+from meanstream.pipelines.commands.report.report_rounds import report_answers_of_rounds
+from meanstream.pipelines.commands.report.report_store import report_convergence_of_store
 from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from tests.pipelines.command_line import SECRET, meanstream, run_agents, spoil_row, write_samples
 
 SECTIONS = ["Privacy budget", "Reliability", "Privacy promise"]

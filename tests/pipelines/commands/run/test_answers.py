@@ -16,11 +16,11 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from meanstream.pipelines.commands.run.agents import run_agents_engine
+from meanstream.pipelines.commands.run.run_agents import run_agents_engine
 from meanstream.pipelines.commands.run.told_address import telling_address
-from meanstream.pipelines.options.agents import AgentsOptions
-from meanstream.pipelines.page.answers import AnswersServer
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.pipelines.page.page_answers import AnswersServer
+from meanstream.streaming.engine.engine_stats import EngineStats
 from tests.pipelines.command_line import SECRET, meanstream
 
 Capture = pytest.CaptureFixture[str]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.pipelines.options.agent_side import AgentSideOptions
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.deployment import check_deployment, open_deployment
+from meanstream.streaming.store.store_deployment import check_deployment, open_deployment
 from tests.pipelines.command_line import SECRET
 
 KNOWN: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6}

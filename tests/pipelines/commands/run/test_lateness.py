@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.options.agents import AgentsOptions
-from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, run_agents, write_samples
 
 DATA = Path(__file__).parents[3] / "streaming" / "data"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.pipelines.commands.run import progress
-from meanstream.pipelines.commands.run.logs import describe_own_error, log_lines_of_defect, logging_to_stderr
-from meanstream.pipelines.options.errors import BadOption, RunFailed
-from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.store.store import StoreError
+from meanstream.pipelines.commands.run import progress_line as progress
+from meanstream.pipelines.commands.run.run_logs import describe_own_error, log_lines_of_defect, logging_to_stderr
+from meanstream.pipelines.options.option_errors import BadOption, RunFailed
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.store.state_store import StoreError
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options, write_samples
 
 LOG = logging.getLogger("meanstream.engine")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.options.agents import AgentsOptions
-from meanstream.pipelines.template.parameters import TEMPLATES
-from meanstream.streaming.store.store import Store
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options, run_agents, write_samples
 
 KEY = {"MEANSTREAM_SECRET": SECRET}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.commands.run import progress
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.pipelines.commands.run import progress_line as progress
+from meanstream.streaming.engine.engine_stats import EngineStats
 from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
 from tests.pipelines.forked import run_forked
 
@@ -192,7 +192,7 @@ def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
     """SIGTERM in a real process: exit code 0, and the next run completes what one run would have done."""
     write_samples(tmp_path / "flights.csv", agents=50, rows=480)
     program = "import sys, os, signal; sys.argv[0] = 'meanstream'\n" + (
-        "from meanstream.streaming.agents.engine import Engine\n"
+        "from meanstream.streaming.agents.agents_engine import Engine\n"
         "turn = Engine._turn\n"
         "def stopped(self, *batch, ended):\n"
         "    turn(self, *batch, ended=ended); os.kill(os.getpid(), signal.SIGTERM)\n"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.pipelines.commands.report import store as store_report
+from meanstream.pipelines.commands.report import report_store as store_report
 from meanstream.streaming.agents.own_state import own_settings
 from tests.pipelines.command_line import arguments, meanstream, run_agents
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.metrics.statistician import StatisticianMetrics
+from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
 from meanstream.streaming.sources import lines as sources_lines
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, spoil_row
 
@@ -253,7 +253,7 @@ def test_a_signal_ends_the_run_with_everything_committed(folder: Path) -> None:
     whole.mkdir()
     assert run(folder, store=whole / "s.db", sink=whole / "means.jsonl").code == 0
     program = (
-        "import os, signal, meanstream.streaming.rounds.engine as e\n"
+        "import os, signal, meanstream.streaming.rounds.rounds_engine as e\n"
         "turn, n = e.RoundsEngine._turn, [0]\n"
         "def turned(self, *a, **k):\n"
         "    turn(self, *a, **k); n[0] += 1\n"

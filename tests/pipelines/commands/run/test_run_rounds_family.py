@@ -14,7 +14,7 @@ import pytest
 from pyarrow import compute as pc
 from pyarrow import csv
 
-from meanstream.operators.estimators.kent.density_function import DensityFunction, trigonometric_density_function
+from meanstream.operators.papers.kent.density_function import DensityFunction, trigonometric_density_function
 from meanstream.pipelines.commands.demo.flights import flights_file
 from tests.pipelines.command_line import SECRET, files, meanstream
 from tests.pipelines.commands.explain.test_explain_rounds import explain

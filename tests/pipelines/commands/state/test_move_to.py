@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.commands.state.move import _taker
-from meanstream.streaming.store.secret import secret_path
-from meanstream.streaming.store.store import Store
+from meanstream.pipelines.commands.state.move_command import _taker
+from meanstream.streaming.store.secret_source import secret_path
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import meanstream
 
 RULES = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6", "--name", "n", "--quiet")

@@ -1,0 +1,20 @@
+"""Write the metadata of the Flex templates from the table of their parameters: `python docker/dataflow/generate_templates.py`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from meanstream.pipelines.beam.template.template_parameters import TEMPLATES, Template
+
+FOLDER = Path(__file__).parent
+
+
+def metadata_text(template: Template) -> str:
+    """Give the file's text."""
+    return json.dumps(template.metadata(), indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    for template in TEMPLATES.values():
+        (FOLDER / f"{template.key}.json").write_text(metadata_text(template))

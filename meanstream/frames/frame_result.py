@@ -1,0 +1,200 @@
+"""What `private_means` gives: a table that may be published, as a frame, in a notebook, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.frames.frame_releases import FrameReleases, LedgerCharge
+from meanstream.frames.frame_table import ShownTable, table_axes, texts_of_row
+from meanstream.frames.same_kind import frame_like
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.records import ReleaseColumns
+from meanstream.operators.validation import require
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.commands.report.report_parts import ReportPart
+
+DRAWN = 60
+"""Groups that a picture has room for; of more, those evenly spaced by their means."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrivateFrame(ShownTable):
+    """A table of private answers, what they cost, and the kind of frame that was asked with.
+
+    **Privacy.** Computed from noised releases or reports alone: it may be published.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        The answers.
+    said : tuple of str
+        What is protected, in words.
+    answer : str
+        Name of the column of answers; `lower` and `upper` are its interval.
+    level : float
+        Nominal coverage of the intervals.
+    value : str
+        Name of the column of values.
+    """
+
+    level: float
+    keys: tuple[str, ...]
+    asked: Any = field(repr=False)
+    value: str
+    answer: str = "mean"
+
+    def to_frame(self) -> Any:
+        """Give the answers as a frame of the kind that was given."""
+        return frame_like(self.table, self.asked)
+
+    def _shown(self, table: pa.Table) -> Any:
+        return frame_like(table, self.asked)
+
+    @property
+    def guarantee(self) -> str:
+        """What is protected, in words."""
+        return self.said[0]
+
+    def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
+        """Draw the answers with their intervals: windows in time, groups by size; give the axes.
+
+        Parameters
+        ----------
+        axes : matplotlib axes, optional
+            Where to draw; left out, on a new figure.
+        unit : str, optional
+            Unit of the values, for the label.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib, naming the extra.
+        """
+        value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
+        error = np.maximum([value - low, high - value], 0.0)
+        label = self.value if unit is None else f"{self.value}, {unit}"
+        label = f"mean of {label} ({self.level:.0%} interval)"
+        if self.keys == ("window",):
+            axes = table_axes(axes, (7, 3.5))
+            axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)
+            axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private means of {len(value):,} windows")
+            axes.figure.autofmt_xdate()
+            return axes
+        order = np.argsort(value, kind="stable")
+        some = order[np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))]
+        names = [
+            ", ".join(texts_of_row(row)) for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
+        ]
+        axes = table_axes(axes, (7, 1.4 + 0.22 * len(some)))
+        axes.margins(y=0.02)
+        axes.errorbar(value[some], np.arange(len(some)), xerr=error[:, some], fmt="o", ms=3, lw=1)
+        axes.set_yticks(np.arange(len(some)), names, fontsize=7)
+        shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
+        title = shown if len(some) < len(order) else f"all {len(order):,} groups"
+        axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
+        return axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrivateMeans(PrivateFrame):
+    """One private mean per group; see `private_means`.
+
+    Attributes
+    ----------
+    settings : AgentsSettings
+        How the groups released.
+    releases : pyarrow.Table
+        Public: every release, as an engine publishes it.
+    charge : LedgerCharge, optional
+        Public: what the call has charged in a ledger.
+    person : str, optional
+        Name of the column of persons.
+    covariates : dict or None
+        Public: what was learned of declared attributes: the share of the spread that they explain, and for each its
+        probability, its size and the standard error of that.
+    """
+
+    settings: AgentsSettings
+    releases: pa.Table
+    charge: LedgerCharge | None
+    person: str | None
+    covariates: dict[str, Any] | None = None
+
+    def to_frame(self) -> Any:
+        """Give the answers as a frame of the kind that was given; its groups have the types of the frame's."""
+        return frame_like(self.table, self.asked, self.keys)
+
+    def explain(self) -> str:
+        """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
+        from meanstream.frames.explanation import explained_as_text
+
+        return explained_as_text(self._explained())
+
+    def report(self, path: str | Path) -> Path:
+        """Write the same as one page of HTML, for whoever approves the publication; give its path.
+
+        Raises
+        ------
+        ValueError
+            If there is a file that is no such page.
+        """
+        from meanstream.frames.explanation import explained_as_page
+        from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
+
+        path = Path(path)
+        ours = not path.exists() or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
+        require(ours, "path", "be new, or a page that report() wrote", str(path))
+        path.write_text(explained_as_page(self._title(), self._explained()), encoding="utf-8")
+        return path
+
+    def _title(self) -> str:
+        return f"Private means of {self.value} by {', '.join(self.keys)}"
+
+    def _explained(self) -> list[ReportPart]:
+        from meanstream.frames.explanation import means_explained
+
+        facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
+        facts += [] if self.person is None else [("person", self.person)]
+        return means_explained(self.settings, self.said, facts, self.charge)
+
+    @classmethod
+    def of(
+        cls,
+        frame: Any,
+        table: pa.Table,
+        released: FrameReleases,
+        level: float,
+        *,
+        keys: Sequence[str],
+        value: str,
+        person: str | None,
+    ) -> PrivateMeans:
+        """Put a result together."""
+        columns: dict[str, Any] = {}
+        if released.every:
+            every = ReleaseColumns.joined(released.every)
+            columns = {"agent": pa.array(released.samples.names).take(pa.array(every.agent))}
+            columns |= {
+                public: getattr(every, name)
+                for public, name in (("index", "index"), ("n", "count"), ("total", "total"), ("mean", "mean"))
+            }
+            columns["noise_variance"] = every.noise_variance
+        return cls(
+            table=table,
+            said=released.sentences(person),
+            level=level,
+            keys=tuple(keys),
+            asked=frame,
+            value=value,
+            settings=released.settings,
+            releases=pa.table(columns),
+            charge=released.charge,
+            person=person,
+        )

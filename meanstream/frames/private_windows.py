@@ -1,0 +1,217 @@
+"""`private_windows`: one private mean over all users per window of time, by local privacy or by a trusted curator."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from meanstream.frames.frame_columns import FrameSamples, frame_samples
+from meanstream.frames.frame_result import PrivateFrame
+from meanstream.frames.given import check_given
+from meanstream.frames.keys import frame_key
+from meanstream.operators.estimators.registry import estimator_taken_for
+from meanstream.operators.validation import require
+from meanstream.streaming.events.round_events import WindowEstimate
+from meanstream.streaming.rounds.calendar_days import LONGEST
+from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
+from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import summarize_windows
+
+HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
+"""Arguments of other functions, and what to use here."""
+HINTS |= {"delta": "the estimator has its own, which the result says"}
+HINTS |= {"per_person": HINTS["person"], "store": "`meanstream run rounds --store` keeps a ledger of windows"}
+SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
+"""Further settings of rounds."""
+
+
+def private_windows(
+    frame: Any,
+    *,
+    by: str,
+    value: str,
+    time: str,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    window: str,
+    tz: str | None = None,
+    first_weekday: str | None = None,
+    nulls: str = "refuse",
+    central: bool = False,
+    estimator: str | None = None,
+    level: float = 0.95,
+    secret: str | bytes | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> PrivateWindows:
+    """Answer for each window with the mean over its users, each of whom counts once, and an interval.
+
+    Released to whoever gets the result: everything in it is computed from users' randomized reports, or from sums that
+    a curator has noised.
+
+    Parameters
+    ----------
+    frame : data frame
+        As for `private_means`.
+    by : str
+        Column that says whose sample a row is.
+    value, time : str
+        Column of numbers, and of event times (timestamps, dates or seconds).
+    lower, upper : float
+        Bounds of a value, chosen without a look at the data.
+    epsilon : float
+        Of everything that one user has in a window, its number of rows included.
+    window : str
+        `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+    tz : str, optional
+        Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without a zone are taken as
+        local times of it.
+    first_weekday : str, optional
+        First day of a week; Monday by default.
+    nulls : str
+        As for `private_means`.
+    central : bool
+        Whoever calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
+        report is randomized by itself, as it would be on the user's own device.
+    estimator : str, optional
+        A name of `meanstream.ESTIMATORS`; by default the one for the trust that is asked for: without a curator, of
+        fixed windows, one that learns from the windows before.
+    level : float
+        Nominal coverage of the intervals.
+    secret, name : optional
+        As for `private_means`.
+    **settings
+        Others of `meanstream run rounds`: `users`, `sizes`, `between_users`, `user_budget`...
+
+    Raises
+    ------
+    ValueError
+        Naming the column or parameter and the rule.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, delta of the estimator) towards all that one user has in a window; who took part in which
+    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, within one call. Only the
+    same frame under the same `secret` and `name` gives the same answers again; every other call costs epsilon again for
+    each window that it answers, and nothing counts that: 30 calls are 30 times epsilon. The result says so; `meanstream
+    run rounds` has a store that counts. With equal settings, secret and name the answers are the engine's, byte for
+    byte.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> table = pa.table({"who": [f"u{i}" for i in range(500)] * 4, "v": rng.uniform(2, 4, 2000), "t": np.arange(2000)})
+    >>> found = private_windows(table, by="who", value="v", time="t", lower=0, upper=10, epsilon=1.0, window="1h",
+    ...                         central=True, secret="9b1f6c04d2a85e73bb40c9f1e6a7250d", name="doc")
+    >>> found.to_frame().column_names
+    ['window', 'end', 'mean', 'lower', 'upper', 'stderr', 'users', 'refused']
+    >>> found.to_frame()["users"].to_pylist()
+    [500]
+    """
+    check_given(private_windows, SETTINGS, settings, HINTS)
+    window = _calendar(window, tz, first_weekday)
+    key, called = frame_key(secret, name)
+    chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
+    agreed = RoundsSettings(
+        lower=lower, upper=upper, epsilon=epsilon, window=window, estimator=chosen, level=level, name=called, **settings
+    )
+    if agreed.central != central:
+        trust = "central trust" if central else "local privacy (or central be True)"
+        raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
+    if not agreed.one_mean:
+        raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
+    samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz)
+    answers, most = _answers(samples, agreed, key)
+    return PrivateWindows.of(frame, answers, agreed, value, most=most)
+
+
+def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
+    """Give the one text of a window, its time zone and its first weekday."""
+    named = window in LONGEST
+    require(named or tz is None, "tz", "be left out with windows that are no unit of the calendar", tz)
+    weekly = window == "week" or first_weekday is None
+    require(weekly, "first_weekday", "be left out with windows that are no weeks of the calendar", first_weekday)
+    named_first = window if first_weekday is None else f"{window}:{first_weekday.lower()}"
+    return named_first if tz is None else f"{named_first}@{tz}"
+
+
+def _by_default(window: str, settings: dict[str, Any]) -> str:
+    """Name the estimator where nobody is trusted: one that learns, unless something is said that it cannot have."""
+    said = {"options", "sizes", "mode", "values", "between_users", "tails", "edition"} & set(settings)
+    return rounds_default_estimator(None, window, alone=not said)
+
+
+def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> tuple[list[tuple[bytes, int]], int]:
+    """Run the round of each window, in the order of time; give its answer as an event, and who was over budget.
+
+    The second is the number of windows that one user took part in, at most.
+    """
+    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner.begin(np.zeros(0, np.int64))
+    found = []
+    sums = summarize_windows(settings.windows, samples.group, samples.value, samples.time, settings.grid)
+    counted = np.zeros(len(samples.names), np.int64)
+    for one in sums.values():
+        counted[one.user] += 1
+    for window in sorted(sums, key=lambda one: (one.end, one.start)):
+        outcome = Outcome()
+        runner.run(*runner.enter(window, sums[window], outcome), outcome)
+        (line,) = (line for event in outcome.events if event.kind is WindowEstimate for line in event.lines)
+        found.append((line, outcome.refused))
+    most = int(counted.max(initial=0))
+    return found, most if settings.horizon is None else min(most, settings.horizon)
+
+
+class PrivateWindows(PrivateFrame):
+    """One private mean per window; see `private_windows`."""
+
+    @classmethod
+    def of(
+        cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings, value: str, *, most: int
+    ) -> PrivateWindows:
+        """Put a result together."""
+        events = [msgspec.json.decode(line) for line, _ in answers]
+        numbers = {
+            "mean": [event["value"] for event in events],
+            "lower": [event["interval"][0] for event in events],
+            "upper": [event["interval"][1] for event in events],
+            "stderr": [event["stderr"] for event in events],
+        }
+        calendar = settings.windows.calendar
+        when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
+        times = {
+            told: pa.array([_micros(event[name]) for event in events], pa.int64()).cast(when)
+            for told, name in (("window", "start"), ("end", "end"))
+        }
+        table = times | {name: pa.array(column, pa.float64()) for name, column in numbers.items()}
+        table |= {
+            "users": pa.array([event["users"] for event in events], pa.int64()),
+            "refused": pa.array([refused for _, refused in answers], pa.int64()),
+        }
+        per_window = events[0]["delta"] if events else 0.0
+        delta = f", delta {per_window:g}" if per_window else ""
+        several = most > 1 and settings.unit.startswith("one user")
+        together = f"epsilon {most * settings.epsilon:g}" + (f", delta {most * per_window:g}" if per_window else "")
+        return cls(
+            table=pa.table(table),
+            said=(
+                f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
+                f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
+                "together for a window in both; `meanstream run rounds --store` keeps one",
+                *([f"A user in {most:,} windows, the most here, has {together} in all of them"] if several else []),
+            ),
+            level=settings.level,
+            keys=("window",),
+            asked=frame,
+            value=value,
+        )
+
+
+def _micros(text: str) -> int:
+    return int(np.datetime64(text.removesuffix("Z"), "us").astype(np.int64))

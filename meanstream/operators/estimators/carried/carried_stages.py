@@ -1,0 +1,287 @@
+"""The stages of a window that others went before: reports on the bounds, votes for the spread, narrow reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from meanstream.operators.estimators.adaptive.adaptive_design import EVERYTHING, adaptive_design_cut_window
+from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin, scale_votes
+from meanstream.operators.estimators.carried.carried_design import NARROW_MOMENT, carried_habits
+from meanstream.operators.estimators.carried.carried_state import (
+    EDGES,
+    FIRST_HABITS,
+    CarriedState,
+    Compared,
+    carried_comparison,
+)
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools
+from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import (
+    MOST,
+    LastRound,
+    refuse_result,
+    result_fields,
+    result_list,
+    result_number,
+    result_whole_number,
+)
+from meanstream.operators.rounds.unseen import unseen_margin
+
+AWAY = 0.9
+"""Part of what an interval may miss that is spent on truths farther from what was carried than the bounds say."""
+
+JUMP = 4.0
+"""Standard errors that a window's own center must lie beyond the carried one, and half a window, to be a jump."""
+
+
+class ReportsOnBounds:
+    """Users report their mean on all of [-1, 1]: these reports can contradict what is carried.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon, of everything the user knows: one number through a channel that is private for any
+    two values. What is carried is public.
+    """
+
+    name = "on the bounds"
+
+    def __init__(self, settings: Settings, state: CarriedState, moment: float) -> None:
+        self.epsilon = settings.epsilon
+        self._settings, self._state = settings, state
+        self._channel = best_channel(settings.epsilon, moment)
+
+    def channel(self, public: Public) -> Mechanism:  # noqa: ARG002 - always the same
+        """Public: what randomizes these reports."""
+        return self._channel
+
+    def window(self, public: Public) -> tuple[float, float]:  # noqa: ARG002 - always the same
+        """Public: center and half-width of where reports lie."""
+        return EVERYTHING
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+        """Private to public: one integer per user."""
+        center, half_width = self.window(public)
+        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[:, None]
+
+    def valid(self, reports: Reports, public: Public) -> Bools:
+        """Public: tell which integers can be reports."""
+        return self.channel(public).valid(reports[:, 0])
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - sums do not depend on it
+        """Public: sum of the reports and of their squares."""
+        return round_tally_moments(reports[:, 0])
+
+    def moments(self, tally: Tally, public: Public) -> tuple[float, float]:
+        """Public: mean of the reports in half-widths of their window, and the variance of that mean."""
+        channel = self.channel(public)
+        if tally.n < 2:
+            return 0.0, 4.0 * sum(channel.moments)
+        mean, stderr = (channel.step * x for x in round_mean_and_stderr(tally))
+        least = float(channel.variance(np.linspace(0.0, 1.0, 129)).min()) / tally.n
+        return mean, max(stderr**2, least)
+
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
+        """Public: where this window's own reports place the mean."""
+        mean, variance = self.moments(tally, {})
+        state = self._state
+        far = JUMP * math.sqrt(variance + state.center_variance) + 0.5 * (state.half_width or 0.0)
+        return {"n": tally.n, "mean": mean, "variance": variance, "jump": int(abs(mean - state.center) > far)}
+
+    def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
+        """Public: refuse what such reports cannot give."""
+        result_fields(found, {"n", "mean", "variance", "jump"})
+        result_whole_number(found["n"], "n", 0)
+        result_whole_number(found["jump"], "jump", 0, 1)
+        result_number(found["mean"], "mean", -MOST, MOST)
+        result_number(found["variance"], "variance", 1e-12, MOST)
+
+
+class VotesForSpread:
+    """Users vote for the bin of their distance from the carried center.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon: bins are half-open, disjoint and public, so that a user votes for exactly one.
+    """
+
+    name = "spread"
+
+    def __init__(self, settings: Settings, state: CarriedState, *, edition: int, last: bool) -> None:
+        self.epsilon = settings.epsilon
+        self._settings, self._state, self._edition, self._last = settings, state, edition, last
+        self._votes = scale_votes(settings.epsilon, len(EDGES) + 1)
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+        """Private to public: one randomized vote per user."""
+        center = self._state.center if self._state.windows else float(public["mean"])
+        return self._votes.randomize(scale_bin(np.abs(summaries.mean - center), EDGES), words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - always the same
+        """Public: tell which rows a user can have sent."""
+        return self._votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - always the same
+        """Public: votes for each bin."""
+        return Tally(len(reports), self._votes.counts(reports)) if len(reports) else Tally()
+
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
+        """Public: the votes so far; or the answer, where nobody reports in a narrow window."""
+        counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
+        found = public | {"votes": counts, "voters": tally.n}
+        return _carried_wide_answer(self._settings, self._state, found, self._edition) if self._last else found
+
+    def check(self, found: Public, public: Public) -> None:
+        """Public: refuse what votes cannot give."""
+        if self._last:
+            refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+        result_fields(found, {"votes", "voters", *public})
+        voters = result_whole_number(found["voters"], "voters", 0)
+        for count in result_list(found["votes"], "votes", len(EDGES) + 1, len(EDGES) + 1):
+            result_whole_number(count, "votes", 0, voters)
+        for name, value in public.items():
+            if found[name] != value:
+                refuse_result(name, "stay the earlier result", found[name])
+
+
+class NarrowReports(LastRound, ReportsOnBounds):
+    """Users report in the carried window, and the window is answered; after a jump, on the bounds as the others."""
+
+    name = "narrow"
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: CarriedState,
+        moment: float,
+        *,
+        edition: int,
+        assumes: bool,
+    ) -> None:
+        super().__init__(settings, state, moment)
+        self._edition, self._assumes = edition, assumes
+        self._narrow = best_channel(settings.epsilon, NARROW_MOMENT)
+
+    def channel(self, public: Public) -> Mechanism:
+        """Public: what randomizes these reports."""
+        return self._channel if public["jump"] else self._narrow
+
+    def window(self, public: Public) -> tuple[float, float]:
+        """Public: the carried window, cut to the bounds."""
+        half_width = self._state.half_width
+        if public["jump"] or half_width is None:
+            return EVERYTHING
+        return adaptive_design_cut_window(self._state.center, half_width)
+
+    def decode(self, tally: Tally, public: Public) -> Estimate:
+        """Public: the mean over users, and the state that the next window is given."""
+        position, noise = self.moments(tally, public)
+        if public["jump"]:
+            more = (tally.n, position, noise)
+            toward = None if self._assumes else self._state.center
+            return _carried_wide_answer(self._settings, self._state, public, self._edition, more, toward=toward)
+        state, settings = self._state, self._settings
+        middle, half = self.window(public)
+        unit = half / state.gain
+        offset = (middle - state.center) / half
+        narrow = (state.center + unit * (position + offset), unit**2 * noise)
+        wide = float(public["mean"]), float(public["variance"])
+        left = position + offset if half == state.half_width else 0.0
+        found = carried_comparison(state, wide, narrow, left, edition=self._edition)
+        if found.contradicts:
+            toward = None if self._assumes else narrow[0] + state.missed
+            return _carried_wide_answer(
+                settings, state, public, self._edition, contradicts=found.contradicts, after=found.state, toward=toward
+            )
+        after = replace(
+            _with_votes(settings, found.state, public, self._edition),
+            windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
+        )  # fmt: skip
+        stderr = math.sqrt(found.variance) * found.state.caution
+        return settings.answer(
+            found.answer,
+            stderr,
+            interval=None if self._assumes else self._holding(found, public),
+            n_users=public["n"] + public["voters"] + tally.n,
+            stages=(public, {"stage": self.name, "n": tally.n, "mean": narrow[0], "missed": found.state.missed},
+                    {"stage": "carried", "state": after.plain()}),
+        )  # fmt: skip
+
+    def _holding(self, found: Compared, public: Public) -> tuple[float, float]:
+        """Give the interval that holds whatever appeared beyond the window: where reports on the bounds leave the mean.
+
+        It always has the answer in it, and around that as much as the answer owes to these same reports (what they err
+        together is not made good by the other ones), and half of the answer's own interval at least.
+        """
+        n, mean, variance = public["n"], float(public["mean"]), float(public["variance"])
+        if n < 2:
+            return -1.0, 1.0
+        bounds = _margin_of_bounds(self._settings, n, mean, variance, AWAY)
+        z = float(ndtri(0.5 * (1.0 + self._settings.level)))
+        owed = found.gain * math.sqrt(variance)
+        shared = z * max(owed, 0.5 * math.sqrt(found.variance) * found.state.caution)
+        return min(found.answer - shared, mean - bounds), max(found.answer + shared, mean + bounds)
+
+
+def _carried_wide_answer(
+    settings: Settings,
+    state: CarriedState,
+    public: Public,
+    edition: int,
+    more: tuple[int, float, float] | None = None,
+    *,
+    contradicts: str = "",
+    after: CarriedState | None = None,
+    toward: float | None = None,
+) -> Estimate:
+    """Public: answer from reports on the bounds alone; `more` are those of users who report there after a jump.
+
+    `toward` is the answer that they contradict: where it is given the interval holds however it came to that.
+    """
+    n, mean, variance = public["n"], float(public["mean"]), float(public["variance"])
+    counted = n + public["voters"] + (more[0] if more else 0)
+    if more is not None:
+        contradicts = "the center has jumped"
+        weight = variance / (variance + more[2])
+        n, mean, variance = n + more[0], mean + weight * (more[1] - mean), (1.0 - weight) * variance
+        after = state.anew(mean, variance)
+    if n < 2:
+        after = state
+    if after is None:
+        voted = _with_votes(settings, state, public, edition)
+        after = replace(voted, windows=state.windows + 1, center=min(max(mean, -1.0), 1.0), center_variance=variance)
+    stages = (public, {"stage": "carried", "contradicts": contradicts, "state": after.plain()})
+    stderr = math.sqrt(variance)
+    if n < 2:
+        return settings.no_answer(n_users=counted, unclipped=mean, stderr=stderr, stages=stages)
+    if toward is not None:
+        # Who is told to contradict has strayed from what was carried, rather than towards it.
+        away, near = (_margin_of_bounds(settings, n, mean, variance, part) for part in (AWAY, 1.0 - AWAY))
+        ends = (mean - near, mean + away) if toward < mean else (mean - away, mean + near)
+        return settings.answer(mean, stderr, n_users=counted, stages=stages, interval=ends)
+    margin = unseen_margin(mean, n * variance, n, far=_far(settings), level=settings.level)
+    return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
+
+
+def _with_votes(settings: Settings, state: CarriedState, public: Public, edition: int) -> CarriedState:
+    """Public: what is carried, with a window's votes for the spread."""
+    habits = FIRST_HABITS if edition < 3 else carried_habits(settings.epsilon)
+    return state.voted(tuple(public["votes"]), public["voters"], settings.epsilon, habits)
+
+
+def _margin_of_bounds(settings: Settings, n: int, mean: float, variance: float, part: float) -> float:
+    """Public: how far the truth lies to one side of reports on the bounds, but for a part of what intervals miss."""
+    level = max(1.0 - 2.0 * part * (1.0 - settings.level), 0.5 * settings.level)
+    return unseen_margin(mean, n * variance, n, far=_far(settings), level=level)
+
+
+def _far(settings: Settings) -> float:
+    """Variance that the channel of reports on the bounds adds at an end, at most: that of one bit."""
+    return 1.0 / math.tanh(0.5 * min(settings.epsilon, 40.0)) ** 2 - 1.0

@@ -1,0 +1,253 @@
+"""What one window's public results tell the next one: a center, a spread, what a narrow window misses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import ndtr
+
+from meanstream.operators.estimators.adaptive.adaptive_scale import (
+    Scale,
+    fit_scale,
+    scale_halving_edges,
+    scale_votes,
+)
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.round_records import Public
+
+EDGES: Floats = scale_halving_edges(0.4, 0.025)
+"""Between the bins of users' distance from the center, on [-1, 1]."""
+
+REACH, LATER_REACH = 1.4, 1.2
+"""Half-width of a narrow window, in standard deviations of users' means: what it cuts off is measured, so that it may
+be as narrow as the noise asks for. Up to the second edition, and from the third."""
+
+WIDEST = 0.6
+"""A window of this half-width or more is not worth its reports."""
+
+SATURATED = 0.5
+"""Mean report, in half-widths, from which on users have left the window."""
+
+CONTRADICTION = 3.0
+"""Standard errors between what the bounds say and what was carried, in one window or in the recent ones together, from
+which on nothing is carried: 3 in 1,000 windows without a reason."""
+
+RECENT = 0.2
+"""Weight of the newest window among the recent ones."""
+
+MEMORY = 1.0 / 24.0
+"""Least weight of the newest window in what is carried: what is older than some 24 windows is forgotten."""
+
+USUAL = 4.0
+"""So many windows of usual surprises are taken for granted before more surprise counts as drift."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Public: how narrow windows are chosen, and how surprises are taken; editions differ in them.
+
+    Attributes
+    ----------
+    kept : tuple of float, float
+        A narrow window stays while the wanted one is so many times as wide.
+    room : float
+        Half-width of a window, in standard errors of its center and of `REACH`, at least.
+    sure : float
+        Standard error of the spread's logarithm from which on windows are narrow.
+    most_votes : float
+        Beyond so many votes for the spread they are forgotten by halves.
+    """
+
+    kept: tuple[float, float] = (0.7, 1.4)
+    room: float = 2.5
+    sure: float = 0.3
+    most_votes: float = 20_000.0
+
+
+FIRST_HABITS = Habits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedState:
+    """Public: what is carried, on [-1, 1]; plain data as `plain` gives it.
+
+    Attributes
+    ----------
+    windows : int
+        Since it began, or began anew.
+    center, center_variance : float
+        The last answer, and its squared standard error.
+    votes, voters : tuple of int, int
+        Randomized votes for the bins of users' distance from the center, over all windows; how many voted.
+    half_width, gain : float or None, float
+        Of the narrow window, once the spread is known; the share of a move that its reports show.
+    pays : bool
+        Whether the spread that is known lets a narrow window pay.
+    missed, missed_variance : float, float or None
+        What narrow reports miss of the mean (users beyond the window times their distance), and its uncertainty: from
+        the reports on the bounds of the same windows. None: not measured yet.
+    recent, squares, compared : float
+        Surprises: the newest ones' average, the sum of all squares, how many.
+    reach : float
+        Half-widths in standard deviations; half as much again whenever users left a window.
+    """
+
+    windows: int = 0
+    center: float = 0.0
+    center_variance: float = 4.0
+    votes: tuple[int, ...] = ()
+    voters: int = 0
+    half_width: float | None = None
+    gain: float = 1.0
+    pays: bool = True
+    missed: float = 0.0
+    missed_variance: float | None = None
+    recent: float = 0.0
+    squares: float = 0.0
+    compared: float = 0
+    reach: float = REACH
+
+    @classmethod
+    def of(cls, found: Public | None) -> Self:
+        """Read what `plain` gave; nothing is carried into the first window."""
+        return cls() if found is None else cls(**{**found, "votes": tuple(found["votes"])})
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"votes": list(self.votes)}
+
+    @property
+    def caution(self) -> float:
+        """Factor of intervals: above 1 where windows have surprised more than their noise does."""
+        return math.sqrt(max((USUAL + self.squares) / (USUAL + self.compared), 1.0))
+
+    def anew(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
+        """Forget all but where the answer is; a window that users have left was too narrow."""
+        reach = min(self.reach * 1.5, 8.0) if left else self.reach
+        return CarriedState(
+            windows=1,
+            center=center,
+            center_variance=variance,
+            reach=reach,
+            squares=self.squares,
+            compared=self.compared,
+        )
+
+    def drifting(self, noise: float) -> float:
+        """Uncertainty of what narrow reports miss, before a window whose two kinds of reports differ by this noise.
+
+        What surprises more than noise does is drift of what is missed, from one window to the next.
+        """
+        known = self.missed_variance or 0.0
+        return known + (self.caution**2 - 1.0) * (noise + known)
+
+    def sure_drift(self, noise: float) -> float:
+        """Give the same, but for surprise that noise may well explain: one standard error of all squares."""
+        known = self.missed_variance or 0.0
+        sure = USUAL + self.squares - math.sqrt(2.0 * self.compared)
+        return known + max(sure / (USUAL + self.compared) - 1.0, 0.0) * (noise + known)
+
+    def voted(
+        self,
+        counts: tuple[int, ...],
+        voters: int,
+        epsilon: float,
+        habits: Habits = FIRST_HABITS,
+    ) -> CarriedState:
+        """Add votes, and choose the window once they tell the spread, or when it is another than it was."""
+        before = np.array(self.votes or (0,) * (len(EDGES) + 1))
+        old, known = (before // 2, self.voters // 2) if self.voters > habits.most_votes else (before, self.voters)
+        state = replace(self, votes=tuple((old + np.array(counts)).tolist()), voters=known + voters)
+        scale = state.scale(epsilon)
+        if scale is None or scale.log_stderr > habits.sure:
+            return state
+        wanted = self.reach * max(scale.value, habits.room * math.sqrt(self.center_variance))
+        if self.half_width is not None and habits.kept[0] < wanted / self.half_width < habits.kept[1]:
+            return state
+        gain = 2.0 * float(ndtr(wanted / scale.value)) - 1.0
+        pays = wanted < WIDEST
+        return replace(
+            state, half_width=round(wanted, 6) if pays else None, gain=round(gain, 6), pays=pays, missed=0.0,
+            missed_variance=None, recent=0.0,
+        )  # fmt: skip
+
+    def scale(self, epsilon: float) -> Scale | None:
+        """Read the standard deviation of users' means around the center off all votes."""
+        if not self.voters:
+            return None
+        votes = scale_votes(epsilon, len(EDGES) + 1)
+        shares = votes.shares(self.votes, self.voters)
+        return fit_scale(shares, EDGES, votes.share_variance(shares, self.voters))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Public: what a window's own reports on the bounds say of what was carried, and the answer from both.
+
+    `contradicts` says why nothing is carried on, or is empty; `gain` is the weight of the reports on the bounds in the
+    answer.
+    """
+
+    answer: float
+    variance: float
+    contradicts: str
+    state: CarriedState
+    gain: float = 1.0
+
+
+def carried_comparison(
+    state: CarriedState, wide: tuple[float, float], narrow: tuple[float, float], position: float, *, edition: int = 2
+) -> Compared:
+    """Weigh reports on the bounds against narrow ones and what they are known to miss.
+
+    Parameters
+    ----------
+    state : CarriedState
+    wide, narrow : (float, float)
+        Mean and variance of the mean that either kind of reports tells of the same window.
+    position : float
+        Mean narrow report, in half-widths of its window.
+    edition : {1, 2}
+        In the first the answer is the narrow mean and the newest estimate of what it misses.
+
+    Notes
+    -----
+    What narrow reports miss is followed by a filter whose gain does not fall below `MEMORY`; the answer is the narrow
+    mean and what it missed before, weighed against the mean on the bounds by their variances, hence unbiased whatever
+    the law of the users, if what is missed is what it was in the windows before.
+    """
+    mean, variance = wide
+    if abs(position) > SATURATED:
+        return Compared(mean, variance, "users have left the window", state.anew(mean, variance, left=True))
+    difference, noise = mean - narrow[0], variance + narrow[1]
+    if state.missed_variance is None:
+        gain, before, surprise = 1.0, 0.0, 0.0
+    else:
+        usual = noise + state.missed_variance
+        before = state.drifting(noise) if edition < 3 else state.sure_drift(noise)
+        gain = max(before / (before + noise), MEMORY)
+        surprise = (difference - state.missed) / math.sqrt(noise + before)
+        squares = (difference - state.missed) ** 2 / usual
+        if edition > 2:
+            state = replace(state, squares=(1.0 - MEMORY) * state.squares, compared=(1.0 - MEMORY) * state.compared)
+        state = replace(state, squares=state.squares + min(squares, 9.0), compared=state.compared + 1)
+    recent = (1.0 - RECENT) * state.recent + RECENT * surprise
+    if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:
+        return Compared(mean, variance, "reports on the bounds say otherwise", state.anew(mean, variance))
+    missed = state.missed + gain * (difference - state.missed)
+    after = replace(
+        state,
+        missed=missed,
+        missed_variance=(1.0 - gain) ** 2 * before + gain**2 * noise,
+        recent=recent,
+    )
+    least = narrow[1] + before
+    if edition == 1:
+        answered = (1.0 - gain) ** 2 * least + gain**2 * variance
+        return Compared(narrow[0] + missed, answered, "", after, gain)
+    weight = 1.0 if state.missed_variance is None else least / (least + variance)
+    answer = (1.0 - weight) * (narrow[0] + state.missed) + weight * mean
+    return Compared(answer, (1.0 - weight) ** 2 * least + weight**2 * variance, "", after, weight)

@@ -1,0 +1,236 @@
+"""What to expect of vectors, densities and mixtures before any user is asked, and which estimator to take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from scipy.special import ndtri
+
+from meanstream.operators.estimators.registry import build_estimator, distinct_estimators, estimator_class
+from meanstream.operators.estimators.sparse_size import recommended_sparse, require_sparsity
+from meanstream.operators.forecast.family_records import (
+    FamilyCandidate,
+    FamilyForecast,
+    family_sentence,
+    family_warning,
+)
+from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.rounds.user_sizes import SizeDistribution
+from meanstream.operators.validation import require, require_between, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyAsk:
+    """Public: what is to be estimated, and what is known of it; one of `dimension`, `density` and `components`.
+
+    Parameters
+    ----------
+    users : int
+        How many take part.
+    epsilon : float
+        Privacy of one user's whole window of samples.
+    sizes : SizeDistribution
+        Of users' numbers of samples (public).
+    lower, upper : float
+        Declared bounds of a value, of every coordinate; everything else is in its unit.
+    level : float
+        Of the intervals.
+    dimension : int, optional
+        Number of coordinates of a vector.
+    sparsity : int, optional
+        At most so many coordinates differ from the middle of the bounds.
+    radius : float, optional
+        Vectors lie in a ball of this radius around the middle; default: anywhere within the bounds.
+    density : bool
+        The density of the samples is wanted.
+    smoothness : int, optional
+        How often the density can be differentiated (default 2).
+    components : int, optional
+        Number of components of a mixture.
+    between_users : float, optional
+        Declared bound on the standard deviation of users' own means, in each coordinate.
+    target_half_width : float, optional
+        Half-width wanted of the intervals of coordinates or components.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, or options mean nothing together.
+    """
+
+    users: int
+    epsilon: float
+    sizes: SizeDistribution
+    lower: float = -1.0
+    upper: float = 1.0
+    level: float = 0.95
+    dimension: int | None = None
+    sparsity: int | None = None
+    radius: float | None = None
+    density: bool = False
+    smoothness: int | None = None
+    components: int | None = None
+    between_users: float | None = None
+    target_half_width: float | None = None
+    known: dict[tuple[str, int], tuple[float, dict[str, Any]]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        require(self.lower < self.upper, "lower", f"be below upper ({self.upper!r})", self.lower)
+        require_between(0.0, 1.0, level=self.level)
+        for name, with_, given in (
+            ("sparsity", "dimension", self.dimension is not None),
+            ("radius", "dimension", self.dimension is not None),
+            ("smoothness", "density", self.density),
+        ):
+            require(given or getattr(self, name) is None, name, f"be left out without {with_}", getattr(self, name))
+        asked = [self.dimension is not None, self.density, self.components is not None]
+        require(sum(asked) == 1, "dimension", "be given alone: it, density or components", self.dimension)
+        if self.target_half_width is not None:
+            rule = "be left out with density: its band is a function, not one width"
+            require(not self.density, "target_half_width", rule, self.target_half_width)
+            require_positive(target_half_width=self.target_half_width)
+        if self.between_users is not None and self.dimension is None:
+            what = "density, but for 0 (all users draw from one law)" if self.density else "components"
+            good = self.density and self.between_users == 0.0
+            require(good, "between_users", f"be left out with {what}", self.between_users)
+        if self.dimension is not None:
+            require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
+            widest = self.half * math.sqrt(self.dimension)
+            rule = f"lie in (0, {widest:.4g}], half the bounds times sqrt(dimension)"
+            require(self.radius is None or 0.0 < self.radius <= widest * (1 + 1e-12), "radius", rule, self.radius)
+            if self.sparsity is not None:
+                require_sparsity(self.sparsity, self.dimension)
+
+    @property
+    def half(self) -> float:
+        """Half the width of the bounds."""
+        return 0.5 * (self.upper - self.lower)
+
+    @property
+    def wanted(self) -> str:
+        """What is to be estimated."""
+        return "density" if self.density else "mixture" if self.components is not None else "vector"
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """Name every candidate, and the options that it is built with."""
+        found = {name: estimator_class(name).family_options(self) for name in distinct_estimators()}
+        return {name: own for name, own in found.items() if own is not None}
+
+    def predicted(self, name: str, users: int) -> tuple[float, dict[str, Any]]:
+        """Sum (integrate) the mean squared error on [-1, 1], and let the estimator describe itself."""
+        if (name, users) not in self.known:
+            own = self.options()[name]
+            common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
+            estimator: Any = build_estimator(name, users=users, **common, **own)
+            said = estimator.describe()
+            mse = float(said["predicted_stderr"]) ** 2 + float(said.get("left_out", 0.0))
+            self.known[name, users] = mse + estimator.missed_mse(users), said
+        return self.known[name, users]
+
+
+def forecast_family(ask: FamilyAsk) -> FamilyForecast:
+    """Predict what every candidate does with these users, and recommend one.
+
+    Parameters
+    ----------
+    ask : FamilyAsk
+
+    Notes
+    -----
+    **Privacy.** Nothing is released: everything is computed from public numbers, as by `forecast`.
+
+    Errors are summed over coordinates (components), integrated for a density; with `sparsity`, over the coordinates
+    that may differ from the middle. None is recommended whose error is no less than that of guessing
+    the middle, or whose intervals are as wide as the bounds.
+
+    Raises
+    ------
+    ValueError
+        If no estimator takes these numbers.
+
+    Examples
+    --------
+    >>> sizes = SizeDistribution.parse("point:100")
+    >>> found = forecast_family(FamilyAsk(users=20_000, epsilon=1.0, sizes=sizes, dimension=20, radius=1.0))
+    >>> found.recommended, [one.name for one in found.candidates]
+    ('kent.l2', ['kent.l2', 'kent.linf'])
+    """
+    candidates, refused = [], {}
+    for name in ask.options():
+        try:
+            candidates.append(_candidate(ask, name))
+        except ValueError as error:
+            refused[name] = str(error)
+    if not candidates:
+        raise ValueError(next(iter(refused.values())))
+    candidates.sort(key=lambda one: one.mse)
+    best = candidates[0]
+    guess, widest = _guessing(ask), min(ask.half, ask.radius or math.inf)
+    chosen = best.name if best.mse < guess and (best.half_width or 0.0) < widest else None
+    paper = None
+    if ask.dimension is not None and ask.sparsity is not None:
+        paper = recommended_sparse(
+            epsilon=ask.epsilon, users=ask.users, dimension=ask.dimension, samples=ask.sizes.least
+        )
+    return FamilyForecast(
+        users=ask.users,
+        epsilon=ask.epsilon,
+        level=ask.level,
+        wanted=ask.wanted,
+        dimension=ask.dimension,
+        sparsity=ask.sparsity,
+        radius=ask.radius,
+        smoothness=ask.smoothness,
+        components=ask.components,
+        between_users=ask.between_users,
+        target_half_width=ask.target_half_width,
+        candidates=tuple(candidates),
+        refused=refused,
+        guess_mse=guess,
+        recommended=chosen,
+        paper_recommends=paper,
+        sentence=family_sentence(candidates, chosen, guess, ask.target_half_width, ask.radius),
+        warning=family_warning(best, {one.name for one in candidates}),
+    )
+
+
+def _candidate(ask: FamilyAsk, name: str) -> FamilyCandidate:
+    mse, said = ask.predicted(name, ask.users)
+    z, parts = float(ndtri(0.5 * (1.0 + ask.level))) * ask.half, estimator_class(name).parts(ask)
+    needed = None
+    if ask.target_half_width is not None:
+        needed = users_needed(
+            lambda n: _reachable(ask, name, n), ask.target_half_width / z * math.sqrt(parts), ask.users
+        )
+    own = ask.options()[name]
+    return FamilyCandidate(
+        name=name,
+        options=own,
+        mse=mse,
+        half_width=None if ask.density else z * math.sqrt(mse / parts),
+        users_needed=needed,
+        threshold=int(said.get("effective_size", 0)) or None,
+        terms=said.get("terms"),
+        left_out=said.get("left_out"),
+        assumes=estimator_class(name).family_assumes(ask, own, said),
+    )
+
+
+def _reachable(ask: FamilyAsk, name: str, users: int) -> float:
+    """Predicted standard error; infinite for so few users that the estimator refuses them."""
+    try:
+        return math.sqrt(ask.predicted(name, users)[0])
+    except ValueError:
+        return math.inf
+
+
+def _guessing(ask: FamilyAsk) -> float:
+    """Largest squared error of no answer at all: the middle of the bounds; for a density the flat one."""
+    if ask.density:
+        return 1.0
+    if ask.components is not None:
+        # Means that are off by half their share of the bounds are not told apart.
+        return ask.components * (1.0 / ask.components) ** 2
+    return min(float(ask.sparsity or ask.dimension or 1), ((ask.radius or math.inf) / ask.half) ** 2)

@@ -1,0 +1,244 @@
+"""What to expect before any user is asked: error of each estimator, users needed, and which one to take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scipy.special import ndtri
+
+from meanstream.operators.estimators.registry import (
+    ESTIMATORS,
+    build_estimator,
+    distinct_estimators,
+    estimator_class,
+    estimator_taken_for,
+)
+from meanstream.operators.forecast.epsilon_needed import EPSILONS, epsilon_needed
+from meanstream.operators.forecast.forecast_records import (
+    Candidate,
+    Forecast,
+    forecast_record_carried_sentence,
+    forecast_record_curator_sentence,
+    forecast_record_sentence,
+    forecast_record_warning,
+    recommended_forecast_record,
+)
+from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.rounds.estimator_traits import DECLARED, TAILS
+from meanstream.operators.rounds.user_sizes import SizeDistribution
+from meanstream.operators.validation import require, require_between, require_positive
+
+SHOWN_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""For which the error is shown, beside the one that is asked for."""
+
+CARRIED_SPREADS = (0.02, 0.05, 0.1, 0.2)
+"""Of users' own means, in half ranges: for what windows that repeat are said to gain."""
+
+
+def forecast_rounds_candidates(trust: str = "local") -> list[str]:
+    """Names of the estimators of this trust that are compared: each class once."""
+    classes = {name: estimator_class(name) for name in distinct_estimators()}
+    return sorted(name for name, one in classes.items() if one.candidate and one.trust == trust)
+
+
+def forecast_rounds(
+    *,
+    users: int,
+    epsilon: float,
+    sizes: SizeDistribution,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    level: float = 0.95,
+    between_users: float | None = None,
+    tails: str | None = None,
+    target_half_width: float | None = None,
+) -> Forecast:
+    """Predict what every candidate does with these users, and recommend one.
+
+    Parameters
+    ----------
+    users : int
+        How many take part.
+    epsilon : float
+        Privacy of one user's whole window of samples.
+    sizes : SizeDistribution
+        Of users' numbers of samples (public).
+    lower, upper : float
+        Declared bounds of a value; everything else is in its unit.
+    level : float
+        Of the interval.
+    between_users : float, optional
+        Declared bound on the standard deviation of users' own means. Left out, only estimators that need no such bound
+        are recommended.
+    tails : {"exponential"}, optional
+        Declared tails of users' means. Left out, only estimators that assume none are recommended.
+    target_half_width : float, optional
+        Half-width of the interval that is wanted: adds the number of users that each candidate needs for it.
+
+    Notes
+    -----
+    **Privacy.** Nothing is released: everything is computed from public numbers. Sizes counted on private data are
+    themselves private; a forecast from them is for the eyes of who may see these data.
+
+    Predictions are for samples with the largest variance that the bounds allow.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> found = forecast_rounds(users=10_000, epsilon=1.0, sizes=SizeDistribution.parse("point:1"), between_users=0.0)
+    >>> found.recommended, found.sentence
+    ('one_shot', 'Use one unbiased report of each user: half-width 0.0424. No search for a narrower window would beat \
+it.')
+    """
+    require(lower < upper, "lower", f"be below upper ({upper!r})", lower)
+    require_between(0.0, 1.0, level=level)
+    half = 0.5 * (upper - lower)
+    z = float(ndtri(0.5 * (1.0 + level))) * half
+    target = None
+    if target_half_width is not None:
+        require_positive(target_half_width=target_half_width)
+        target = target_half_width / z
+    fits = between_users is None or 0 <= between_users <= half
+    require(fits, "between_users", f"lie in [0, {half:g}], half the range", between_users)
+    declared = None if between_users is None else between_users / half
+    require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+    ask = _Ask(epsilon, sizes, level, declared, tails)
+    candidates = sorted(
+        (_candidate(ask, name, users, z, target) for name in forecast_rounds_candidates()), key=lambda one: one.mse
+    )
+    curators = [_curator(ask, name, users, z, target) for name in forecast_rounds_candidates("central")]
+    (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
+    breaking = _breaking_point(ask, users)
+    cases = {estimator_class(one.name).taken_for: one for one in candidates}
+    best = recommended_forecast_record(cases, declared, tails)
+    carried = {name: _carried(ask, name, users, half) for name in ESTIMATORS if estimator_class(name).carries}
+    return Forecast(
+        users=users,
+        epsilon=epsilon,
+        level=level,
+        between_users=between_users,
+        tails=tails,
+        target_half_width=target_half_width,
+        candidates=tuple(candidates),
+        recommended=best.name,
+        sentence=forecast_record_sentence(cases, best, declared, z, target_half_width),
+        warning=forecast_record_warning(cases["declared"].name, breaking, half, declared, level),
+        breaking_point=None if breaking is None else half * breaking,
+        curator=curator,
+        curators=tuple(sorted(curators, key=lambda one: one.mse)),
+        sampling_half_width=z * math.sqrt(ask.sampling / users),
+        epsilon_needed={one.name: ask.epsilon_for(one.name, users, target) for one in (best, curator)},
+        by_epsilon={one.name: ask.half_widths(one.name, users, z) for one in (best, curator)},
+        curator_sentence=forecast_record_curator_sentence(curator, best),
+        carried=carried,
+        carried_sentence=forecast_record_carried_sentence(carried, half * cases["no search"].mse ** 0.5),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """What the estimators are asked, but for the number of users."""
+
+    epsilon: float
+    sizes: SizeDistribution
+    level: float
+    declared: float | None
+    tails: str | None
+    known: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def sampling(self) -> float:
+        """Variance of one user's mean around the population's: what no privacy would leave, of samples at the ends."""
+        averaging = float((self.sizes.probability / self.sizes.support).sum())
+        return min(averaging + (self.declared or 0.0) ** 2, 1.0)
+
+    def epsilon_for(self, name: str, users: int, target: float | None) -> float | None:
+        """Find the epsilon that this estimator needs for a standard error."""
+        if target is None:
+            return None
+        at = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
+        return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
+
+    def half_widths(self, name: str, users: int, z: float) -> dict[float, float]:
+        """Give the half-width that this estimator is predicted to have, by epsilon; those it can be designed for."""
+        found = {}
+        for epsilon in sorted({*SHOWN_EPSILONS, self.epsilon}):
+            ask = self if epsilon == self.epsilon else replace(self, epsilon=epsilon, known={})
+            try:
+                found[epsilon] = z * _alike(ask.described(name, users))
+            except ValueError:
+                continue
+        return found
+
+    def described(self, name: str, users: int) -> dict[str, Any]:
+        """Build an estimator and let it describe itself, once."""
+        if (name, users) not in self.known:
+            own = estimator_class(name).candidate_options(self.declared, self.tails)
+            common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
+            self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
+        return self.known[name, users]
+
+
+def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
+    found, traits = ask.described(name, users), estimator_class(name)
+    stderr = _alike(found)
+    needed = None
+    if target is not None:
+        needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
+    return Candidate(
+        name=name,
+        kind=found.get("kind", ""),
+        mse=stderr**2,
+        worst_mse=max(found["predicted_stderr"], stderr) ** 2,
+        half_width=z * stderr,
+        privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
+        users_needed=needed,
+        assumes=DECLARED if ask.declared and "between_users" in traits.options else traits.assumes,
+        trust=traits.trust,
+    )
+
+
+def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
+    """Predict the same of a trusted curator, who is no candidate: whether to trust one is not a question of error."""
+    stderr = float(ask.described(name, users)["predicted_stderr"])
+    needed = None
+    if target is not None:
+        needed = users_needed(lambda n: float(ask.described(name, n)["predicted_stderr"]), target, users)
+    worst = estimator_class(name)(epsilon=ask.epsilon, users=users).worst_mse()
+    return Candidate(
+        name=name,
+        kind="",
+        mse=stderr**2,
+        worst_mse=max(worst, stderr**2),
+        half_width=z * stderr,
+        privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
+        users_needed=needed,
+        assumes=estimator_class(name).assumes,
+        trust="central",
+    )
+
+
+def _carried(ask: _Ask, name: str, users: int, half: float) -> list[tuple[float, float]]:
+    """Predict the standard error after ten windows, by the spread of users' own means; of the declared one, if any."""
+    spreads = CARRIED_SPREADS if not ask.declared else (ask.declared,)
+    made: Any = build_estimator(name, epsilon=ask.epsilon, users=users, sizes=ask.sizes, level=ask.level)
+    return [(half * spread, half * made.predicted_mse(spread, 10) ** 0.5) for spread in spreads]
+
+
+def _alike(described: dict[str, Any]) -> float:
+    """Predicted standard error for users who are alike, where that is told apart."""
+    return float(described.get("predicted_stderr_if_alike") or described["predicted_stderr"])
+
+
+def _breaking_point(ask: _Ask, users: int) -> float | None:
+    """Spread of users' means at which the one that takes a declared spread goes wrong."""
+    common: dict[str, Any] = {"epsilon": ask.epsilon, "sizes": ask.sizes, "level": ask.level}
+    name = estimator_taken_for("declared")
+    own = estimator_class(name).candidate_options(ask.declared, ask.tails)
+    return build_estimator(name, users=users, **common, **own).breaking_point()

@@ -1,0 +1,1 @@
+"""DAME, Duchi's interactive mean, and the baselines that papers compare with."""

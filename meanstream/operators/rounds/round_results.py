@@ -1,0 +1,178 @@
+"""Reading what a stage found when it comes from outside: field by field, and everything else is refused.
+
+A statistician may send any bytes as a stage's result. Users report upon it only after the stage that would have made it
+has checked it (`Round.check`), so that whether and how a user's report comes about never depends on the user's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from meanstream.operators.rounds.round_records import Public
+
+LEAST_WIDTH = 2.0**-19
+"""One step of the grid of 2**20 steps on which values are held, for values on [-1, 1]: no window is narrower."""
+
+MOST = 1e12
+"""No center, error or share that a stage computes is beyond this: reports are numbers of the channels' ranges."""
+
+_CLOSE = 1e-9
+"""What hosts whose libraries differ may differ by in a number that both compute."""
+
+_MOST_ENTRIES = 1_000_000
+_DEEPEST = 8
+_LONGEST = 256
+
+
+class LastRound:
+    """A round that answers: nothing comes after it, so that nothing can be its result."""
+
+    name: str
+
+    def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - whatever it is
+        """Public: refuse any result; the last stage makes the estimate."""
+        refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+
+
+def refuse_result(name: str, rule: str, value: object) -> NoReturn:
+    """Raise for a field of a result; what is shown of it is short, whatever it is."""
+    shown = repr(value)[:60] if isinstance(value, str | float | bool) or value is None else type(value).__name__
+    raise ValueError(f"stage result: {name} must {rule}, got {shown}")
+
+
+def result_fields(found: Any, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
+    """Read an object that has all of these fields, perhaps those, and no other.
+
+    Raises
+    ------
+    ValueError
+        Naming the field.
+
+    Examples
+    --------
+    >>> result_fields({"center": 0.5, "door": 1}, {"center"})
+    Traceback (most recent call last):
+    ValueError: stage result: it must have no field 'door', got dict
+    """
+    if not isinstance(found, dict):
+        refuse_result("it", "be an object", found)
+    for name in sorted(required):
+        if name not in found:
+            refuse_result("it", f"have the field {name}", found)
+    for name in sorted(found):
+        if name not in required and name not in optional:
+            refuse_result("it", f"have no field {str(name)[:60]!r}", found)
+    return found
+
+
+def result_number(value: Any, name: str, low: float, high: float) -> float:
+    """Read a finite number within bounds; integers of any size and numbers that are none are refused alike.
+
+    Examples
+    --------
+    >>> result_number(0.25, "center", -1, 1)
+    0.25
+    >>> result_number(float("nan"), "center", -1, 1)
+    Traceback (most recent call last):
+    ValueError: stage result: center must lie between -1 and 1, got nan
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        refuse_result(name, f"lie between {low:g} and {high:g}", value)
+    return float(value)
+
+
+def result_whole_number(value: Any, name: str, low: int, high: int = 2**53) -> int:
+    """Read an integer within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        refuse_result(name, f"be a whole number from {low} to {high}", value)
+    return value
+
+
+def result_one_of(value: Any, name: str, known: Collection[str]) -> str:
+    """Read one of some words."""
+    if not isinstance(value, str) or value not in known:
+        refuse_result(name, f"be one of {', '.join(known)}", value)
+    return value
+
+
+def result_list(value: Any, name: str, least: int, most: int) -> list[Any]:
+    """Read a list of so many entries."""
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        refuse_result(name, f"be a list of {least} entries" + (f" to {most}" if most > least else ""), value)
+    return value
+
+
+def result_numbers(value: Any, name: str, count: int, low: float, high: float) -> list[float]:
+    """Read a list of so many numbers within bounds."""
+    return [result_number(one, name, low, high) for one in result_list(value, name, count, count)]
+
+
+def result_near(value: Any, name: str, wanted: float) -> float:
+    """Read a number that the reader has computed, too."""
+    return result_number(value, name, wanted - _CLOSE, wanted + _CLOSE)
+
+
+def result_row(row: Sequence[Any], names: Sequence[str], candidates: Sequence[Sequence[float]]) -> int:
+    """Read numbers that are one of the candidates; tell which.
+
+    Examples
+    --------
+    >>> result_row([0.5], ["center"], [[0.0], [0.5]])
+    1
+    """
+    given = np.array([result_number(one, name, -MOST, MOST) for one, name in zip(row, names, strict=True)])
+    apart = np.abs(np.array(candidates, np.float64) - given).max(axis=1)
+    best = int(np.argmin(apart))
+    if apart[best] > _CLOSE:
+        refuse_result(", ".join(names), "be what votes can elect", "other values")
+    return best
+
+
+def result_added_entries(found: Public, public: Public, name: str, *, by: int = 1) -> list[Any]:
+    """Read a list that begins with what was accepted before, and has at most so many entries more; give these."""
+    before = public.get(name, [])
+    given = result_list(found.get(name, []), name, len(before), len(before) + by)
+    if given[: len(before)] != before:
+        refuse_result(name, "begin with the earlier result", given)
+    return given[len(before) :]
+
+
+def result_unchanged(found: Public, public: Public, name: str) -> None:
+    """Refuse another value of a field than was accepted before."""
+    if found.get(name) != public.get(name):
+        refuse_result(name, "stay the earlier result", found.get(name))
+
+
+def result_as_plain_data(found: Any) -> None:
+    """Refuse data that is deep, large, or holds numbers that are none; what stages tell for pictures is not read.
+
+    Raises
+    ------
+    ValueError
+        Naming the rule.
+    """
+    left, level = [found], 0
+    seen = 0
+    while left:
+        if level > _DEEPEST:
+            refuse_result("it", f"be at most {_DEEPEST} levels deep", found)
+        seen += len(left)
+        if seen > _MOST_ENTRIES:
+            refuse_result("it", f"have at most {_MOST_ENTRIES} entries", found)
+        left, level = [part for one in left for part in _parts(one)], level + 1
+
+
+def _parts(value: Any) -> Collection[Any]:
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, list):
+        return value
+    if isinstance(value, str):
+        if len(value) > _LONGEST:
+            refuse_result("a text", f"be at most {_LONGEST} characters long", "a longer one")
+    elif value is not None and not isinstance(value, bool):
+        result_number(value, "a number", -1e300, 1e300)
+    return ()

@@ -1,0 +1,395 @@
+"""Bytes of what agents' steps pass on, and of the state of their shards: versioned, with a checksum, never pickle."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from apache_beam import coders
+from apache_beam.coders import typecoders
+
+from meanstream.operators.agents.own_histogram import HistogramColumns
+from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.covariates.learned_effects import LearnedEffects
+from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import FittedWithCovariates
+from meanstream.operators.collaboration.james_stein import FittedJamesStein
+from meanstream.operators.collaboration.noise_share import FittedNoise
+from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.registry import SUMMARIES
+from meanstream.operators.collaboration.same_mean_tests import FittedTests
+from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
+from meanstream.operators.records import OwnSamples, ReleaseColumns
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    AgentSamples,
+    EstimateBatch,
+    ForShard,
+    OwnBatch,
+    Packed,
+    Tick,
+    Ticks,
+)
+from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.packed import (
+    names_of_packed,
+    numbers_of_packed,
+    packed,
+    packed_columns_of,
+    packed_grown,
+    packed_narrow,
+    packed_shrunk,
+    packed_steps,
+    unpacked,
+)
+from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, PersonalEstimate, Population, Refusal, Release
+from meanstream.streaming.store.state_snapshot import Columns
+
+_TICK = struct.Struct("<qd")
+POPULATIONS: dict[str, type[Any]] = {
+    "by count": FittedByCount,
+    "prior": FittedPrior,
+    "james_stein": FittedJamesStein,
+    "tests": FittedTests,
+    "covariates": FittedWithCovariates,
+    "none": FittedAlone,
+}
+_POOL = ("variance", "weight", "degrees", "ties")
+_SHARES = ("mean", "below", "concentration", "weight")
+_OWN = tuple(field.name for field in fields(OwnSamples))
+
+
+def pack_for_coder(samples: AgentSamples) -> Packed:
+    """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
+    numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
+    if samples.key.any():
+        numbers["key"] = samples.key.view(np.int64)
+    first: dict[str, Any] = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
+    if len(samples):
+        first["times"] = [float(samples.time.min()), float(samples.time.max())]
+    columns = packed_shrunk("agent", samples.agent) | packed_shrunk("point", samples.point)
+    for name, column in numbers.items():
+        columns |= packed_steps(name, column)
+    if len(samples.person):
+        columns["person"] = samples.person
+    return Packed(packed("samples", first, columns, samples.names))
+
+
+def packed_sample_times(encoded: bytes) -> list[float] | None:
+    """Private: the first and the last event time of packed samples; None where an older version wrote them."""
+    times: list[float] | None = unpacked(encoded, "samples")[1].get("times")
+    return times
+
+
+def unpack_for_coder(encoded: bytes) -> AgentSamples:
+    """Private: read what `pack_for_coder` wrote."""
+    _, first, columns = unpacked(encoded, "samples")
+    time, position = (numbers_of_packed(name, columns, first[name]) for name in ("time", "position"))
+    key = columns.get("key", np.zeros(0, np.uint64))
+    if key.itemsize < 8:  # steps: keys stand in the order of places
+        key = numbers_of_packed("key", columns, first["key"])
+    return AgentSamples(
+        names=names_of_packed(columns),
+        agent=packed_grown("agent", columns),
+        point=packed_grown("point", columns),
+        time=time.view(np.float64),
+        key=key.view(np.uint64),
+        position=position,
+        person=columns.get("person", np.zeros(0, np.uint64)),
+    )
+
+
+class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: releases."""
+
+    def encode(self, value: AgentReleases) -> bytes:
+        """Columns one after the other."""
+        columns = {**packed_columns_of(value.releases), "time": value.time}
+        if len(value.words):
+            columns["words"] = value.words
+        return packed("releases", {"number": value.number, "alike": value.alike}, columns, value.names)
+
+    def decode(self, encoded: bytes) -> AgentReleases:
+        """Read columns."""
+        _, head, columns = unpacked(encoded, "releases")
+        names, time = names_of_packed(columns), columns.pop("time")
+        words = columns.pop("words", np.zeros((0, 2), np.uint64))  # an older version had none
+        return AgentReleases(
+            names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
+            alike=head.get("alike", True),  # it was not written at first
+            words=words,
+        )  # fmt: skip
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+def packed_releases_number(encoded: bytes) -> int:
+    """Public: the window of packed releases."""
+    return int(unpacked(encoded, "releases")[1]["number"])
+
+
+class ForShardCoder(coders.Coder):  # type: ignore[misc]
+    """What a shard receives: bytes that it keeps as they are, or that it is time."""
+
+    def encode(self, value: ForShard) -> bytes:
+        """Say what it is, then give it."""
+        if isinstance(value, Tick):
+            return b"t" + _TICK.pack(value.number, value.newest) + value.shards
+        if isinstance(value, Ticks):
+            return b"m" + b"".join(_TICK.pack(tick.number, tick.newest) for tick in value.ticks)
+        if isinstance(value, Packed):
+            return b"p" + value.encoded
+        raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
+
+    def decode(self, encoded: bytes) -> ForShard:
+        """Read it."""
+        if encoded[:1] == b"t" and len(encoded) > _TICK.size:
+            number, newest = _TICK.unpack_from(encoded, 1)
+            return Tick(number, newest, encoded[1 + _TICK.size :])
+        if encoded[:1] == b"m" and len(encoded) % _TICK.size == 1:
+            return Ticks(tuple(Tick(*one) for one in _TICK.iter_unpack(encoded[1:])))
+        if encoded[:1] == b"p":
+            return Packed(encoded[1:])
+        raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
+
+    def estimate_size(self, value: ForShard) -> int:
+        """Runners ask often, and would write all of it to learn its length."""
+        if isinstance(value, Ticks):
+            return 1 + _TICK.size * len(value.ticks)
+        return 1 + (len(value.encoded) if isinstance(value, Packed) else _TICK.size + 32)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: agents' own sums."""
+
+    def encode(self, value: OwnBatch) -> bytes:
+        """Columns one after the other."""
+        columns = {name: getattr(value.own, name) for name in _OWN}
+        cells = columns.pop("cells")
+        if cells.shape[1]:
+            columns |= packed_narrow({"cells": cells})
+        rows = {"part": value.part, "newest": value.newest}
+        return packed("own", {"number": value.number}, {**columns, **rows, "words": value.words}, value.names)
+
+    def decode(self, encoded: bytes) -> OwnBatch:
+        """Read columns."""
+        _, head, columns = unpacked(encoded, "own")
+        names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
+        if "cells" in columns:
+            columns["cells"] = columns["cells"].astype(np.int64)
+        n = len(columns["agent"])  # an older version gave one window at a time, and not its newest sample
+        part, newest = columns.pop("part", np.full(n, number)), columns.pop("newest", np.full(n, np.nan))
+        return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: summaries of releases, and pools of shards."""
+
+    def encode(self, value: PartialReleases) -> bytes:
+        """Arrays as columns, the rest as plain data."""
+        columns: Columns = {}
+        head: dict[str, Any] = {"turns": sorted(value.turns.items()), "number": value.number}
+        for role, summary in (("summary", value.summary), ("before", value.before)):
+            if summary is None:
+                continue
+            kind = next((name for name, known in SUMMARIES.items() if isinstance(summary, known)), None)
+            if kind is None:
+                raise TypeError(f"summary must be one of {', '.join(SUMMARIES)}, got {type(summary).__name__}")
+            plain = summary.snapshot()
+            arrays = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
+            shape = {name: array.shape for name, array in arrays.items() if array.ndim > 1}
+            rest = {name: one for name, one in plain.items() if name not in arrays}
+            head[role] = {"kind": kind, "plain": rest, "shape": shape}
+            columns |= {f"{role} {name}": array.ravel() for name, array in arrays.items()}
+        pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
+        sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
+        if value.histograms is not None:
+            told = {f"histogram {name}": column for name, column in value.histograms._asdict().items()}
+            columns |= packed_narrow(told)
+        return packed("partial", {**head, "pools": list(pools.items())}, {**columns, "pool sums": sums})
+
+    def decode(self, encoded: bytes) -> PartialReleases:
+        """Read them."""
+        _, head, columns = unpacked(encoded, "partial")
+        sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1 if head["pools"] else 0)
+        pools = {
+            shard: PooledVariance.restore({**pool, "sums": part})
+            for (shard, pool), part in zip(head["pools"], sums, strict=True)
+        }
+        found: dict[str, Any] = {}
+        for role in ("summary", "before"):
+            if role in head:
+                of = head[role]
+                arrays = {k.removeprefix(f"{role} "): v for k, v in columns.items() if k.startswith(f"{role} ")}
+                arrays |= {name: arrays[name].reshape(shape) for name, shape in of["shape"].items()}
+                found[role] = SUMMARIES[of["kind"]].restore({**of["plain"], **arrays})
+        if "histogram agent" in columns:
+            told = (columns[f"histogram {name}"].astype(np.int64) for name in HistogramColumns._fields)
+            found["histograms"] = HistogramColumns(*told)
+        return PartialReleases(pools=pools, turns=dict(head["turns"]), number=head["number"], **found)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: a fitted population; a float keeps every bit."""
+
+    def encode(self, value: FittedReleases) -> bytes:
+        """Arrays as columns, the rest as plain data."""
+        head, columns = _plain(value.fitted)
+        known = {
+            "number": value.number, "newest": value.newest, "agents": value.agents, "overtaken": value.overtaken,
+            "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
+        }  # fmt: skip
+        pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
+        known["independent"] = value.pool.independent
+        if value.pool.long_run is not None:
+            pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
+        if value.shares is not None:
+            known["shares agents"] = value.shares.agents
+            columns |= {f"shares {name}": getattr(value.shares, name) for name in _SHARES}
+        return packed("fitted", {**known, "fitted": head}, {**columns, **pool})
+
+    def decode(self, encoded: bytes) -> FittedReleases:
+        """Read it."""
+        _, head, columns = unpacked(encoded, "fitted")
+        lower, upper = head.pop("bounds")
+        known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
+        known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}
+        if "long variance" in columns:
+            long_run: dict[str, Any] = {name: columns.pop(f"long {name}") for name in _POOL}
+            known["long_run"] = VariancePosterior(**long_run)
+        pool = VariancePosterior(**known)
+        shares, agents = None, head.pop("shares agents", None)
+        if agents is not None:
+            shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})
+        fitted, shards = _population(head.pop("fitted"), columns), bytes.fromhex(head.pop("shards"))
+        return FittedReleases(fitted=fitted, pool=pool, shares=shares, shards=shards, **head)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: lines of JSON; an event carries its own version."""
+
+    def encode(self, value: EstimateBatch) -> bytes:
+        """JSON escapes line ends, so these are ours."""
+        return b"\n".join(value.lines)
+
+    def decode(self, encoded: bytes) -> EstimateBatch:
+        """Split lines."""
+        return EstimateBatch(encoded.split(b"\n") if encoded else [])
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ReleaseCoder(EventCoder):
+    """Public: one release."""
+
+    kind = Release
+
+
+class PopulationCoder(EventCoder):
+    """Public: the fitted population."""
+
+    kind = Population
+
+
+class BudgetEventCoder(EventCoder):
+    """Public: an agent at its horizon."""
+
+    kind = BudgetEvent
+
+
+class RefusalCoder(EventCoder):
+    """Public: a release that was refused."""
+
+    kind = Refusal
+
+
+class DriftEventCoder(EventCoder):
+    """Public: an agent whose mean has changed, or may have."""
+
+    kind = DriftEvent
+
+
+class PersonalEstimateCoder(EventCoder):
+    """Private: one estimate, for its agent."""
+
+    kind = PersonalEstimate
+
+
+CODERS: dict[type, type[coders.Coder]] = {
+    ForShard: ForShardCoder,
+    AgentReleases: AgentReleasesCoder,
+    OwnBatch: OwnBatchCoder,
+    PartialReleases: PartialReleasesCoder,
+    FittedReleases: FittedReleasesCoder,
+    EstimateBatch: EstimateBatchCoder,
+    Release: ReleaseCoder,
+    Population: PopulationCoder,
+    BudgetEvent: BudgetEventCoder,
+    Refusal: RefusalCoder,
+    DriftEvent: DriftEventCoder,
+    PersonalEstimate: PersonalEstimateCoder,
+}
+"""The coder of each type that agents put into a PCollection."""
+
+for _kind, _coder in CODERS.items():
+    typecoders.registry.register_coder(_kind, _coder)
+
+
+def _plain(fitted: Any) -> tuple[list[Any], Columns]:
+    """Arrays as columns; a population within one as its plain values, and its arrays under its name and a dot."""
+    kind = next((name for name, known in POPULATIONS.items() if type(fitted) is known), None)
+    if kind is None:
+        raise TypeError(f"population must be one of {', '.join(POPULATIONS)}, got {type(fitted).__name__}")
+    plain: dict[str, Any] = {}
+    columns: Columns = {}
+    for name in (field.name for field in fields(POPULATIONS[kind])):
+        value = getattr(fitted, name)
+        if isinstance(value, np.ndarray):
+            columns[name] = value
+        elif type(value) in (*POPULATIONS.values(), LearnedEffects):
+            plain[name], inner = value.snapshot() if isinstance(value, LearnedEffects) else _plain(value)
+            columns |= {f"{name}.{column}": array for column, array in inner.items()}
+        else:
+            plain[name] = list(value.items()) if isinstance(value, dict) else value
+    return [kind, plain], columns
+
+
+def _population(head: list[Any], columns: Columns) -> Any:
+    """Read what `_plain` wrote."""
+    kind, plain = head
+    for name, value in plain.items():
+        inner = {at.removeprefix(f"{name}."): array for at, array in columns.items() if at.startswith(f"{name}.")}
+        if name in ("spread_probability", "size_probability", "probability"):
+            plain[name] = dict(value)
+        elif name == "noise":  # as a named tuple is read again
+            plain[name] = FittedNoise(*value)
+        elif name == "effects":
+            plain[name] = LearnedEffects.restore(value, inner)
+        elif inner:
+            plain[name] = _population(value, inner)
+    return POPULATIONS[kind](**plain, **{name: array for name, array in columns.items() if "." not in name})

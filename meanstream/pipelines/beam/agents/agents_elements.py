@@ -1,0 +1,208 @@
+"""What moves between the steps of agents on Beam: batches as arrays, on either side of the privacy boundary.
+
+`AgentSamples`, `OwnBatch` and `EstimateBatch` are private; `AgentReleases` are public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from meanstream.streaming.agents.agents_releases import release_rows
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.wire import Release
+
+SAMPLE_COLUMNS = ("agent", "point", "time", "key", "position", "person")
+
+
+class ForShard:
+    """What a shard of agents receives: packed samples or releases, or a `Tick`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(ForShard):
+    """Bytes of `AgentSamples` (private) or of `AgentReleases`: a shard keeps them as they are, and reads them once."""
+
+    encoded: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentSamples:
+    """Private: samples of the agents of a shard, one entry per sample.
+
+    Attributes
+    ----------
+    names : pyarrow array of strings
+        The agents that occur.
+    agent : int array (n,)
+        Place in `names`.
+    point : int array (n,)
+        The value on the grid of its bounds (`AgentsSettings.grid`): clipped, and no longer than it needs to be.
+    time : float array (n,)
+        Event time, seconds since the epoch.
+    key : uint64 array (n,)
+        Hash of each sample's id; 0 where it has none. Empty where no sample has one.
+    position : int array (n,)
+        Where the sample stood in its source: the order among equal times.
+    person : uint64 array (n,)
+        Hash of whose sample it is within its agent. Empty where persons are not told apart.
+    """
+
+    names: pa.Array
+    agent: AnyInts
+    point: AnyInts
+    time: Floats
+    key: Words
+    position: Ints
+    person: Words = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Give everything but the names."""
+        return {name: getattr(self, name) for name in SAMPLE_COLUMNS}
+
+    def take(self, which: Bools) -> AgentSamples:
+        """Select samples; the names stay."""
+        columns = {name: column[which] if len(column) else column for name, column in self.columns().items()}
+        return AgentSamples(names=self.names, **columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(ForShard):
+    """Public: a shard is to answer up to the end of a window, in which somebody of it has sent something.
+
+    Attributes
+    ----------
+    number : int
+        Of the window.
+    newest : float
+        Event time of the newest sample in it, seconds since the epoch.
+    shards : bytes
+        Where it is for what waits for all shards: which have it, as `tick_bits` writes them.
+    """
+
+    number: int
+    newest: float
+    shards: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks(ForShard):
+    """Public: several ticks of a shard at once."""
+
+    ticks: tuple[Tick, ...]
+
+
+def ticks_joined(ticks: Iterable[Tick]) -> dict[int, Tick]:
+    """Give one tick per window; those of samples and of releases may differ."""
+    found: dict[int, Tick] = {}
+    for tick in ticks:
+        other = found.get(tick.number)
+        if other is not None:
+            bits = bytes(a | b for a, b in zip_longest(tick.shards, other.shards, fillvalue=0))
+            tick = Tick(tick.number, max(tick.newest, other.newest), bits)  # noqa: PLW2901 - the two are one
+        found[tick.number] = tick
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentReleases:
+    """Public: releases as they were made; all that leaves the private side.
+
+    Attributes
+    ----------
+    names : pyarrow array of strings
+        The agents that occur.
+    number : int
+        Of the window at whose end they were made.
+    releases : ReleaseColumns
+        `agent` is a place in `names`.
+    time : float array (n,)
+        Event time at which each became due, seconds since the epoch.
+    alike : bool
+        Whether they were made as the settings of whoever reads them say: only such tell of the variance of a sample.
+    words : uint64 array (m, 2)
+        Hash of each name, where whoever made them knows it; else of no rows.
+    """
+
+    names: pa.Array
+    number: int
+    releases: ReleaseColumns
+    time: Floats
+    alike: bool = True
+    words: Words = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def hashes(self, words: Callable[[list[str]], Words]) -> Words:
+        """Give the hash of each name; of a batch without them as it is made here."""
+        return self.words if len(self.words) == len(self.names) else words(self.names.to_pylist())
+
+    def lines(self, settings: AgentsSettings) -> EventLines:
+        """Write them as the engine does, one JSON object each."""
+        none = np.zeros(0, np.int64)
+        version = np.zeros(len(self), np.uint64)  # it stays in the ledger
+        batch = ReleaseBatch(releases=self.releases, version=version, time=self.time, exhausted=none)
+        return EventLines(Release, release_rows([batch], self.names.to_pylist(), settings).output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnBatch:
+    """Private: what agents know of themselves, each for its owner; `own.agent` is a place in `names`.
+
+    Attributes
+    ----------
+    names : pyarrow array of strings (m,)
+    words : uint64 array (m, 2)
+        Hash of each name.
+    number : int
+        Of the newest window.
+    own : OwnSamples
+        Their samples, summed up at the end of a window: n rows.
+    part : int array (n,)
+        The window of each row.
+    newest : float array (n,)
+        Event time of the newest sample in that window.
+    """
+
+    names: pa.Array
+    words: Words
+    number: int
+    own: OwnSamples
+    part: Ints
+    newest: Floats
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimateBatch:
+    """Private: personal estimates, one line each, addressed to their agents."""
+
+    lines: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def records_of_agents(own: OwnSamples, which: Ints, agent: Ints) -> OwnSamples:
+    """Select agents and give them other numbers."""
+    columns = {field.name: getattr(own, field.name)[which] for field in fields(own)}
+    return OwnSamples(**{**columns, "agent": agent})
+
+
+def record_agent_hash(words: Words) -> Ints:
+    """Give agents numbers of 63 bits by their names, the same on every worker."""
+    return np.asarray(words[:, 0] >> np.uint64(1)).astype(np.int64)

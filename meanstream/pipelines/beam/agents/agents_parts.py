@@ -1,0 +1,221 @@
+"""Private to public: samples to releases, as a transform that can be applied alone; see `agents`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import DoOutputsTuple
+
+import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - coders register themselves
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.agents_settings import settings_identity
+from meanstream.operators.agents.release_times import Every
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.operators.validation import require, valid_int
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.release_agents import DRIFTS, NOTICES, OWN, REFUSALS, ReleaseShard
+from meanstream.pipelines.beam.agents.split_agents import NOTES, SplitByShard
+from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
+from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
+from meanstream.pipelines.beam.worker.transform_arguments import (
+    as_kind,
+    as_seconds,
+    as_shards,
+    require_timers,
+    shown_settings,
+)
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
+
+
+class Released(NamedTuple):
+    """What `ReleaseMeans` gives.
+
+    Attributes
+    ----------
+    releases : PCollection of AgentReleases
+        Public.
+    own : PCollection of OwnBatch
+        Private: each agent's own samples, summed up, for its owner.
+    notices : PCollection of BudgetEvent
+        Public: agents that made the last release of their horizon.
+    refusals : PCollection of Refusal
+        Public: releases that were refused.
+    ticks : PCollection of (int, Tick)
+        Public: the windows that have ended, for the shards that have something in them.
+    rejected : PCollection of DeadLetter
+        Public: elements that were no samples, with the reason and nothing of what they said.
+    drifts : PCollection of DriftEvent
+        Public: agents whose releases show that their mean has changed, or may have; with a memory only.
+    """
+
+    releases: beam.PCollection
+    own: beam.PCollection
+    notices: beam.PCollection
+    refusals: beam.PCollection
+    ticks: beam.PCollection
+    rejected: beam.PCollection
+    drifts: beam.PCollection
+
+
+class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
+    """Private to public: samples to releases on schedule, and each agent's own sums for its owner.
+
+    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
+    or batches of them made by `agent_batch`. Output: `Released`. An element that is no sample goes to `rejected`, and
+    changes nothing for the others.
+
+    **Privacy.** Neighboring streams differ in the value of one sample (with `settings.per_person`: of all samples of
+    one person within an agent); who produced samples and when is public. All releases of an agent are (epsilon,
+    delta)-differentially private for the life of the pipeline's state. What is executed again releases the same again.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+        Bounds, privacy parameters, counter and schedule, and the deployment's name.
+    secret : SecretPlace, optional
+        Where workers find the secret; by default in their environment.
+    refresh : float or str, optional
+        Seconds of event time, or a duration such as "60s": shards take samples in at each multiple. By default once,
+        at the end of a bounded input.
+    allowed_lateness : float
+        Seconds that a window waits for samples behind the watermark; later ones are counted (`rejected_late`).
+    final_release : bool, optional
+        Whether everybody with new samples releases once more at the end. By default so without `refresh`; with it
+        there is no end.
+    shards : int
+        Into how many parts the agents are split by hash: the most workers that can share them.
+    agent, value, time, id, person
+        Names of fields, or functions of an element; as for `SampleFields`. A person is given with
+        `settings.per_person`, and only then: at most so many samples of a person count within an agent, the first ones
+        in event time; the rest are counted (`rejected_over_person`).
+    max_agents : int
+        How many agents are taken, each shard its part of them: the first in event time. Samples of others are counted
+        (`rejected_too_many_agents`); nobody who was taken is displaced.
+    max_future : float, optional
+        Seconds that a sample may lie ahead of the clock; those further ahead are rejected. By default as in the engine.
+    """
+
+    def __init__(
+        self,
+        settings: AgentsSettings,
+        *,
+        secret: SecretPlace | None = None,
+        refresh: float | str | None = None,
+        allowed_lateness: float | str = 0.0,
+        final_release: bool | None = None,
+        shards: int = AGENT_SHARDS,
+        agent: Part = "agent",
+        value: Part = "value",
+        time: Part | None = None,
+        id: Part | None = None,  # noqa: A002 - what it is called in every source
+        person: Part | None = None,
+        max_future: float | None = None,
+        max_agents: int = MAX_AGENTS,
+    ) -> None:
+        super().__init__()
+        require_beam_secret_named(as_kind("settings", settings, AgentsSettings))
+        require(person is None or settings.per_person is not None, "per_person", "be given with person", None)
+        shards, max_agents = as_shards(shards), valid_int("max_agents", max_agents)
+        refresh = None if refresh is None else as_seconds("refresh", refresh)
+        allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
+        require(final_release in {None, True, False}, "final_release", "be true, false or left out", final_release)
+        require(not final_release or refresh is None, "final_release", "be left out with refresh", final_release)
+        require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
+        require(max_agents >= shards, "max_agents", f"be at least the shards, {shards}", max_agents)
+        self._most = -(-max_agents // shards)
+        self._settings = settings
+        self._secret = secret or SecretPlace()
+        self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
+        self._final = refresh is None if final_release is None else final_release
+        self._shards = shards
+        given = SampleFields(agent=agent, value=value, time=time, id=id, person=person)
+        intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=max_future)
+        self._intake = replace(intake, persons=settings.per_person is not None)
+
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, refresh=self._windows.refresh, shards=self._shards)
+
+    def expand(self, pcoll: beam.PCollection) -> Released:
+        """Shuffle by shard, wait for the end of a window, release."""
+        require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
+        intake = self._intake.taking(pcoll, owner="agent")
+        ends = pcoll.is_bounded or self._windows.refresh is not None
+        require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
+        split = SplitByShard(self._settings.grid, self._windows, self._shards, intake)
+        return agents_part_release(
+            agents_part_split(pcoll | "Split" >> agents_part_outputs(split)),
+            self._settings,
+            self._windows,
+            self._secret,
+            final_release=self._final,
+            shards=self._shards,
+            most=self._most,
+        )
+
+
+class SplitSamples(NamedTuple):
+    """Samples on the way to their shards.
+
+    Attributes
+    ----------
+    samples : PCollection of (int, Packed)
+        Private.
+    notes : PCollection of (int, (float, bytes))
+        Public: the windows that they are in, with the newest event time in each, and their shards.
+    rejected : PCollection of DeadLetter
+        Public: what was no sample.
+    """
+
+    samples: beam.PCollection
+    notes: beam.PCollection
+    rejected: beam.PCollection
+
+
+def agents_part_outputs(split: beam.DoFn) -> beam.PTransform:
+    """Private: apply what gives samples to shards; its outputs go to `agents_part_split`."""
+    return beam.ParDo(split).with_outputs(NOTES, REJECTED, main="samples")
+
+
+def agents_part_split(parts: DoOutputsTuple) -> SplitSamples:
+    """Say what the outputs hold."""
+    return SplitSamples(*typed_outputs(parts, {"samples": KEYED, NOTES: NOTE, REJECTED: DeadLetter}))
+
+
+def agents_part_state(settings: AgentsSettings, windows: AgentWindows, shards: int) -> dict[str, Any]:
+    """Give what the state of shards cannot change, by the names of the options."""
+    return {"state": "agents", **settings_identity(settings), "refresh": windows.refresh, "shards": shards}
+
+
+def agents_part_release(
+    split: SplitSamples,
+    settings: AgentsSettings,
+    windows: AgentWindows,
+    secret: SecretPlace,
+    *,
+    final_release: bool,
+    shards: int,
+    most: int = MAX_AGENTS,
+) -> Released:
+    """Private to public: samples by shard, with notes of their windows, to what the shards release."""
+    owner = StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
+    everybody = isinstance(settings.times, Every)  # releases are due as time goes by, without samples
+    ticks = split.notes | "Tick" >> TickShards(windows, shards, owner, everybody=everybody)
+    release = ReleaseShard(settings, windows, secret, owner, final_release=final_release, most=most)
+    made = (
+        (split.samples | "For good" >> ForGood(), ticks | "Ticks" >> TicksOf(shards))
+        | "For shards" >> beam.Flatten()
+        | "Release" >> beam.ParDo(release).with_outputs(OWN, NOTICES, REFUSALS, DRIFTS, main="releases")
+    )
+    types = {"releases": AgentReleases, OWN: OwnBatch, NOTICES: BudgetEvent, REFUSALS: Refusal, DRIFTS: DriftEvent}
+    releases, own, notices, refusals, drifts = typed_outputs(made, types)
+    return Released(releases, own, notices, refusals, ticks, split.rejected, drifts)

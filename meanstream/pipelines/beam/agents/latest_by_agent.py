@@ -1,0 +1,190 @@
+"""Everybody's newest release in a shard of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.own_releases import OwnReleases
+from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
+from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, record_agent_hash
+from meanstream.pipelines.beam.agents.journal import PART, StateJournal
+from meanstream.pipelines.beam.element_types.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.streaming.store.state_snapshot import Columns
+
+_LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name not in ("agent", "covariates"))
+_OWN = "own "
+
+
+class LatestOfShard:
+    """Public: everybody's newest releases in a shard, and the pooled variance of one sample.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+        How the releases were made.
+    encoded : bytes
+        As `to_bytes` gives it; empty at first.
+    changes : sequence of bytes
+        As `save` has added them to it since, in their order.
+    """
+
+    def __init__(self, settings: AgentsSettings, encoded: bytes = b"", changes: Sequence[bytes] = ()) -> None:
+        self._settings = settings
+        self._pool = PooledVariance(settings.lower, settings.upper)
+        self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
+        self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST} | self._nothing(0)
+        self._own = OwnReleases(settings)
+        self._changed: list[Ints] = []
+        self.turns = 0  # changes that were told
+        if encoded:
+            self._read(*unpacked(encoded, *LATEST)[1:])
+        for change in changes:
+            part = LatestOfShard(settings)
+            part._read(*unpacked(change, "latest shard change")[1:])
+            self._put(part)
+            self.turns = part.turns
+
+    def _read(self, head: dict[str, Any], columns: Columns) -> None:
+        whole = {n: c if c.dtype.kind == "f" else c.astype(np.int64) for n, c in columns.items()}
+        own = {name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)}
+        self._pool, self._agent = PooledVariance.restore(head["pool"]), whole.pop("agent")
+        self.turns = head.get("turns", 0)  # an older version told everything each time
+        self._columns = {**self._nothing(len(self._agent)), **whole}
+        if own:
+            self._own = OwnReleases.of_columns(self._settings, own)
+        else:  # of an older version, which kept the newest only
+            self._own.observe(ReleaseColumns(agent=np.arange(len(self._agent)), **self._columns))
+
+    def _nothing(self, n: int) -> Columns:
+        """Give votes and histograms of agents that have neither."""
+        histogram = self._settings.histogram
+        bins = 0 if histogram is None else 2 + histogram.bins
+        return {"votes": np.zeros((n, 2 + VOTE_BINS), np.int64), "histogram": np.zeros((n, bins), np.int64)}
+
+    def to_bytes(self) -> bytes:
+        """Give what makes the same again."""
+        return self._packed(LATEST[0])
+
+    def _packed(self, kind: str) -> bytes:
+        own = {_OWN + name: column for name, column in self._own.columns().items()}
+        head = {"pool": self._pool.snapshot(), **({"turns": self.turns} if self.turns else {})}
+        return packed(kind, head, packed_narrow({**packed_columns_of(self.latest()), **own}))
+
+    def save(self, journal: StateJournal) -> None:
+        """Write what has changed since it was read, or written."""
+        changed = np.unique(np.concatenate([np.zeros(0, np.int64), *self._changed]))
+        few = PART * len(changed) <= len(self._agent)
+        journal.save(self._part(changed)._packed("latest shard change") if few else None, self.to_bytes)
+        self._changed = []
+
+    def _part(self, agent: Ints) -> LatestOfShard:
+        """Take those of some agents out who are known; what that observes is pooled here."""
+        place = np.searchsorted(self._agent, agent)
+        place = place[np.append(self._agent, -1)[place] == agent]
+        part = LatestOfShard(self._settings)
+        part._pool, part._agent, part.turns = self._pool, self._agent[place], self.turns
+        part._columns = {name: column[place] for name, column in self._columns.items()}
+        if self._own.combines:
+            own = {name: column[place] for name, column in self._own.columns().items()}
+            part._own = OwnReleases.of_columns(self._settings, own)
+        return part
+
+    def _put(self, part: LatestOfShard) -> None:
+        """Put a part in the place of what is known of its agents."""
+        place = np.searchsorted(self._agent, part._agent)
+        fresh = np.flatnonzero(np.append(self._agent, -1)[place] != part._agent)
+        self._agent = np.insert(self._agent, place[fresh], part._agent[fresh])
+        at = np.searchsorted(self._agent, part._agent)
+
+        def together(here: Columns, there: Columns) -> Columns:
+            both = {n: np.insert(column, place[fresh], there[n][fresh], axis=0) for n, column in here.items()}
+            for name, column in both.items():
+                column[at] = there[name]
+            return both
+
+        self._pool, self._columns = part._pool, together(self._columns, part._columns)
+        if self._own.combines:
+            own = together(self._own.columns(), part._own.columns())
+            self._own = OwnReleases.of_columns(self._settings, own)
+
+    def observe(self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]) -> None:
+        """Take releases in, each once, in any order; of an agent's, the newest stays."""
+        if not batches:
+            return
+        hashes = [record_agent_hash(batch.hashes(words))[batch.releases.agent] for batch in batches]
+        fresh = {name: np.concatenate([getattr(b.releases, name) for b in batches]) for name in _LATEST}
+        known, place = np.unique(np.concatenate([self._agent, *hashes]), return_inverse=True)
+        old, new = place[: len(self._agent)], place[len(self._agent) :]
+        last = np.zeros(len(known), np.int64)
+        last[old] = self._columns["index"]
+        later = np.flatnonzero(fresh["index"] > last[new])
+        order = later[np.lexsort((fresh["index"][later], new[later]))]
+        twice = (new[order[1:]] == new[order[:-1]]) & (fresh["index"][order[1:]] == fresh["index"][order[:-1]])
+        order = order[np.concatenate([np.ones(min(len(order), 1), np.bool_), ~twice])]
+        agent = np.concatenate([old, new[order]])
+        both: dict[str, Any] = {name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST}
+        alike = np.repeat([batch.alike for batch in batches], [len(batch) for batch in batches])
+        told = np.concatenate([np.ones(len(old), np.bool_), alike[order]])
+        releases = ReleaseColumns(agent=agent, **both)
+        self._pool.update(pooled_release_differences(releases.take(told), self._settings.mechanism))
+        self._own = self._own.renumbered(len(known), old)
+        self._own.observe(releases.take(told & (np.arange(len(told)) >= len(old))))
+        newest = np.zeros(len(known), np.int64)
+        newest[agent] = np.arange(len(agent))  # of several releases of an agent the last one stays
+        self._agent, self._columns = known, {name: column[newest] for name, column in both.items()}
+
+    def changed(
+        self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]
+    ) -> tuple[ReleaseColumns, ReleaseColumns] | None:
+        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where nobody has.
+
+        The first time of all agents.
+        """
+        if not self.turns:
+            self.observe(batches, words)
+            self.turns, self._changed = 1, [self._agent]
+            now = self.combined()
+            return now.take(np.zeros(0, np.int64)), now
+        hashes = [record_agent_hash(batch.hashes(words)) for batch in batches]
+        part = self._part(np.unique(np.concatenate([np.zeros(0, np.int64), *hashes])))
+        before = part.combined()
+        part.observe(batches, words)
+        now = part.combined()
+        place = np.searchsorted(now.agent, before.agent)
+        fresh = np.ones(len(now), np.bool_)
+        fresh[place] = now.index[place] != before.index
+        if not fresh.any():
+            return None
+        self._put(part)
+        self._changed.append(now.agent[fresh])
+        self.turns += 1
+        return before.take(fresh[place]), now.take(fresh)
+
+    @property
+    def agents(self) -> Ints:
+        """Hashes of all who have released, increasing."""
+        return self._agent
+
+    def latest(self) -> ReleaseColumns:
+        """Give everybody's newest release; an agent's number is its hash."""
+        return ReleaseColumns(agent=self._agent, **self._columns)
+
+    def combined(self) -> ReleaseColumns:
+        """Give the newest release with the mean and the noise of all that its agent has released (`OwnReleases`)."""
+        latest = self.latest()
+        numbered = replace(latest, agent=np.arange(len(latest)))
+        return replace(self._own.combined(numbered), agent=latest.agent)
+
+    @property
+    def pool(self) -> PooledVariance:
+        """What the releases so far tell of the variance of one sample."""
+        pool = PooledVariance.restore(self._pool.snapshot())  # ours will go on
+        if self._settings.vote is not None:
+            pool.count_votes(self._columns["votes"], self._settings.vote.noise.variance)
+        return pool

@@ -1,0 +1,321 @@
+"""A small federation on Beam whose agents ask each other, as in the paper: one shard, releases addressed to readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import BytesCoder
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+
+from meanstream.operators.agents.agents import ReleaseBatch
+from meanstream.operators.noise.keyed import NoiseSource
+from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.operators.records import Bools
+from meanstream.operators.validation import require, require_between, valid_float
+from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
+from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_split
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.charges import ReleaseLedger
+from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
+from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
+from meanstream.pipelines.beam.agents.release_agents import REFUSALS
+from meanstream.pipelines.beam.agents.split_agents import SplitByShard
+from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
+from meanstream.pipelines.beam.agents.waiting_samples import (
+    WaitingTurns,
+    keep_waiting,
+    take_waiting_samples,
+    waiting_up_to,
+)
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.beam_intake import SampleIntake
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import ForGood, at_window_time
+from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.streaming.events.encode import encode_columns_as_lines
+from meanstream.streaming.events.times import iso_times, time_as_datetime
+from meanstream.streaming.events.wire import PersonalEstimate, Refusal
+from meanstream.streaming.store.secret_source import noise_from_secret
+
+ESTIMATES = "estimates"
+
+
+class PairwiseCollaborated(NamedTuple):
+    """What `CollaboratePairwise` gives.
+
+    Attributes
+    ----------
+    estimates : PCollection of EstimateBatch
+        Private: each line is addressed to its agent and to nobody else.
+    releases : PCollection of PairBatch
+        Each for its reader and for nobody else.
+    refusals : PCollection of Refusal
+        Public: releases that were refused.
+    rejected : PCollection of DeadLetter
+        Public: elements that were no samples, with the reason and nothing of what they said.
+    """
+
+    estimates: beam.PCollection
+    releases: beam.PCollection
+    refusals: beam.PCollection
+    rejected: beam.PCollection
+
+
+class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
+    """Samples to every agent's estimate as in the paper: at each step everybody asks one other, and tests its mean.
+
+    For reproduction and for small federations: the state of all ordered pairs is one element; see `FederationSettings`
+    for how many agents fit. Everybody else takes `CollaborateAgents`. A step is a sample of every agent, the t-th of
+    each in event time: samples wait, in the state, for the agent that has sent the fewest.
+
+    Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents that the settings do not name are
+    counted and left out.
+
+    **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and when is public. All
+    releases of an agent to one reader are (epsilon, delta)-differentially private, and are charged to the ordered pair
+    before they leave. They are for that reader: readers who pool them average the noise away. A reader that was
+    refused a release learns alone from then on.
+
+    Parameters
+    ----------
+    settings : FederationSettings
+        With the deployment's name.
+    secret : SecretPlace, optional
+        Where workers find the secret; by default in their environment.
+    refresh : float, optional
+        Seconds of event time: steps are taken at each multiple. By default once, at the end of a bounded input.
+    allowed_lateness : float
+        Seconds that a window waits for samples behind the watermark; later ones are counted.
+    level : float
+        Coverage of the intervals.
+    agent, value, time, id, max_future
+        As for `ReleaseMeans`.
+
+    Examples
+    --------
+    >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    >>> from meanstream.streaming.store.secret_source import make_secret
+    >>> settings = FederationSettings(
+    ...     agents=("ann", "bob"), lower=0, upper=10, epsilon=1, delta=1e-6, stddev=1.0, name="couple")
+    >>> samples = [(who, 5.0, float(time)) for time in range(30) for who in settings.agents]
+    >>> secret = SecretPlace(file=getfixture("tmp_path") / "secret")
+    >>> make_secret(secret.file)
+    >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+    ...     told = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
+    ...     _ = told.releases | beam.Map(lambda batch: print(batch.reader[0], "was told", len(batch) // 2, "times"))
+    ann was told 30 times
+    """
+
+    def __init__(
+        self,
+        settings: FederationSettings,
+        *,
+        secret: SecretPlace | None = None,
+        refresh: float | str | None = None,
+        allowed_lateness: float | str = 0.0,
+        level: float = 0.95,
+        agent: Part = "agent",
+        value: Part = "value",
+        time: Part | None = None,
+        id: Part | None = None,  # noqa: A002 - what it is called in every source
+        max_future: float | None = None,
+    ) -> None:
+        super().__init__()
+        require_beam_secret_named(as_kind("settings", settings, FederationSettings))
+        refresh = None if refresh is None else as_seconds("refresh", refresh)
+        allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
+        require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
+        level = valid_float("level", level)
+        require_between(0, 1, level=level)
+        self._settings = settings
+        self._secret = secret or SecretPlace()
+        self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
+        self._level = level
+        given = SampleFields(agent=agent, value=value, time=time, id=id)
+        self._intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=max_future)
+
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, refresh=self._windows.refresh)
+
+    def expand(self, pcoll: beam.PCollection) -> PairwiseCollaborated:
+        """Bring all samples to one key, wait for the end of a window, step."""
+        require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
+        intake = self._intake.taking(pcoll, owner="agent")
+        ends = pcoll.is_bounded or self._windows.refresh is not None
+        require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
+        split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
+        given = agents_part_split(pcoll | "Split" >> agents_part_outputs(split))
+        step = StepFederation(self._settings, self._windows, self._secret, self._level)
+        ticks = given.notes | "Tick" >> TickShards(self._windows, 1, step.owner) | "Ticks" >> TicksOf(1)
+        made = (
+            (given.samples | "For good" >> ForGood(), ticks)
+            | "Together" >> beam.Flatten()
+            | "Step" >> beam.ParDo(step).with_outputs(ESTIMATES, REFUSALS, main="releases")
+        )
+        types = {ESTIMATES: EstimateBatch, "releases": PairBatch, REFUSALS: Refusal}
+        estimates, releases, refusals = typed_outputs(made, types)
+        return PairwiseCollaborated(estimates, releases, refusals, given.rejected)
+
+
+class StepFederation(Step):
+    """Private to addressed: a federation, its samples and its ledger, as state of one key.
+
+    **Privacy.** Noise is a function of (secret, ordered pair, index, input): what is executed again releases the same
+    again. A release is charged in the state before it leaves.
+    """
+
+    MADE = MADE
+    WAITING = BagStateSpec("waiting", BytesCoder())
+    TICKS = BagStateSpec("ticks", BytesCoder())
+    FEDERATION = ReadModifyWriteStateSpec("federation", BytesCoder())
+    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
+    LEDGER = BagStateSpec("ledger", BytesCoder())
+    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def __init__(self, settings: FederationSettings, windows: AgentWindows, secret: SecretPlace, level: float) -> None:
+        plain = {"state": "pairwise", **asdict(settings), "refresh": windows.refresh}
+        self.owner = StateOwner(settings=plain, secret=secret)
+        self._settings = settings
+        self._windows = windows
+        self._secret = secret
+        self._level = level
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._coder, self._mark = ForShardCoder(), self.owner.mark()
+        self._noise: NoiseSource | None = None
+        self._counters = {name: metric_counter(name) for name in ("releases", "refusals", "estimates")}
+        self._rejected = {why: metric_counter("rejected_", why) for why in ("late", "duplicate", "unknown_agent")}
+
+    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
+        self,
+        element: tuple[int, Packed | Tick],
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        timer: Any = beam.DoFn.TimerParam(DUE),
+        state: Any = beam.DoFn.StateParam(FEDERATION),
+        charges: Any = beam.DoFn.StateParam(CHARGES),
+        made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+    ) -> None:
+        """Keep samples until their window has ended."""
+        self._mark.claim(made, waiting, ticks, state, charges)
+        turns = WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
+        keep_waiting(element[1], waiting, turns)
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    @discreet_step
+    def due(  # noqa: PLR0917 - all of the state
+        self,
+        time: Any = beam.DoFn.TimestampParam,
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        state: Any = beam.DoFn.StateParam(FEDERATION),
+        charges: Any = beam.DoFn.StateParam(CHARGES),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
+        made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+        timer: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[Any]:
+        """Step through the windows that have ended, the earliest first; charge, and only then tell."""
+        self._mark.claim(made, waiting, ticks, state, charges)
+        due = WaitingTurns(ticks, target, timer, self._coder, self._windows.released).take(time)
+        if not due:
+            return
+        samples = take_waiting_samples(waiting, due[-1].number, self._windows)
+        if self._noise is None:
+            self._noise = noise_from_secret(self._secret.load(), self._settings.name)
+        shard = FederationShard(self._settings, self._noise, state.read() or b"")
+        spend = SpendLedger(charges.read() or b"")
+        rows = ReleaseLedger(spend, ledger.read)
+        told: list[Any] = []
+        for tick in due:
+            taken, samples = waiting_up_to(samples, tick.number, self._windows)
+            turn = shard.turn(taken, tick.number, self._windows)
+            charged, refused, row = rows.charge(turn.released, shard.words(turn))
+            if row is not None:
+                ledger.add(row)
+            shard.alone[turn.reader[refused]] = True
+            for reason, unused in turn.unused.items():
+                self._rejected[reason].inc(unused)
+            told += self._tell(shard, charged, refused, turn, tick)
+        charges.write(spend.to_bytes())
+        state.write(shard.to_bytes())
+        yield from told
+
+    def _tell(
+        self, shard: FederationShard, batch: ReleaseBatch, refused: Bools, turn: PairTurn, tick: Tick
+    ) -> Iterator[Any]:
+        time, names = self._windows.released(tick.number), self._settings.agents
+        for place in np.flatnonzero(refused).tolist():
+            yield TaggedOutput(REFUSALS, at_window_time(time, self._refusal(batch, turn, place)))
+        goes = np.flatnonzero(~refused)
+        self._counters["refusals"].inc(len(refused) - len(goes))
+        self._counters["releases"].inc(len(goes))
+        if len(goes):
+            agent, reader = (
+                pa.array([names[place] for place in who[goes].tolist()], pa.large_string())
+                for who in (batch.releases.agent, turn.reader)
+            )
+            columns = pairwise_told_columns(batch, goes)
+            yield at_window_time(
+                time,
+                PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
+            )
+        if shard.federation.time:
+            lines = self._lines(shard, tick)
+            self._counters["estimates"].inc(len(lines))
+            yield TaggedOutput(ESTIMATES, at_window_time(time, EstimateBatch(lines)))
+
+    def _refusal(self, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
+        names, index = self._settings.agents, int(batch.releases.index[place])
+        agent, reader = int(batch.releases.agent[place]), int(turn.reader[place])
+        return Refusal(
+            release_id=pairwise_told_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[0],
+            agent=names[agent],
+            time=time_as_datetime(float(batch.time[place])),
+            spent=index,
+            asked=1,
+            remaining=self._settings.horizon - index,
+        )
+
+    def _lines(self, shard: FederationShard, tick: Tick) -> list[bytes]:
+        """Write everybody's estimate as the engine does."""
+        answer, own = shard.federation.estimate(shard.alone, level=self._level)
+        columns: dict[str, Any] = {
+            "agent": list(self._settings.agents),
+            "value": answer.value.tolist(),
+            "interval": np.stack([answer.lower, answer.upper], axis=1).tolist(),
+            "local": own.value.tolist(),
+            "local_interval": np.stack([own.lower, own.upper], axis=1).tolist(),
+            "effective_class_size": answer.effective_class_size.tolist(),
+            "class_size": answer.class_size.tolist(),
+            "component": answer.component.tolist(),
+            "membership": answer.membership.tolist(),
+        }
+        settings = self._settings
+        constants = {
+            "n": shard.federation.time,
+            "time": iso_times(np.array([tick.newest]))[0],
+            "level": self._level,
+            "method": "pairwise",
+            "epsilon": float(settings.epsilon),
+            "delta": float(settings.delta),
+            "mode": settings.mode,
+        }
+        return list(encode_columns_as_lines(PersonalEstimate, columns, constants).lines)

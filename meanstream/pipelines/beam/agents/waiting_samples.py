@@ -1,0 +1,137 @@
+"""What waits in the state of a key until its window has ended.
+
+A window is overtaken where a later one has ended, too, before its turn has come: by a backlog, or in a bounded input.
+Then both have one turn. A key puts off its turn once, up to the newest window that is known to have ended by then, and
+never again before it has had it: so nothing waits for ever behind windows that keep coming.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from apache_beam.utils.timestamp import Timestamp
+
+from meanstream.pipelines.beam.agents.agents_coders import (
+    ForShardCoder,
+    pack_for_coder,
+    packed_sample_times,
+    unpack_for_coder,
+)
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForShard, Packed, Tick, Ticks, ticks_joined
+from meanstream.pipelines.beam.agents.agents_windows import MILLI, AgentWindows
+
+_TARGET = struct.Struct("<q?")  # the window that the timer is set to, and whether a turn was put off to it
+
+
+class WaitingTurns:
+    """The ticks of a key, and the one timer that is set for them.
+
+    Parameters
+    ----------
+    ticks : bag state
+        Of encoded ticks.
+    target : cell
+        What the timer is set to. State of an older version has none, and a timer for each tick.
+    timer : timer
+        Of event time.
+    when : callable
+        The time of a window's turn.
+    """
+
+    def __init__(
+        self, ticks: Any, target: Any, timer: Any, coder: ForShardCoder, when: Callable[[int], Timestamp]
+    ) -> None:
+        self._ticks, self._target, self._timer, self._coder, self._when = ticks, target, timer, coder, when
+
+    def keep(self, element: Tick | Ticks) -> None:
+        """Wait for the end of a window, or of several."""
+        self._ticks.add(self._coder.encode(element))
+        first = element.number if isinstance(element, Tick) else min(tick.number for tick in element.ticks)
+        known = self._target.read()
+        number, put_off = _TARGET.unpack(known) if known else (first, False)
+        if not known or first < number:
+            self._set(first, put_off=put_off)
+
+    def take(self, time: Timestamp) -> list[Tick]:
+        """Take out the ticks whose turn has come, the earliest first, each window once; none where it is put off."""
+        known = self._target.read()
+        put_off = bool(known) and _TARGET.unpack(known)[1]
+        waiting = ticks_joined(tick for one in map(self._coder.decode, self._ticks.read()) for tick in _each(one))
+        numbers = sorted(waiting)
+        # Runners cut times to the millisecond.
+        n_due = bisect_right(numbers, time.micros + MILLI, key=lambda number: self._when(number).micros)
+        due, rest = numbers[:n_due], numbers[n_due:]
+        if not due or (rest and not put_off and overtakes()):
+            if rest:
+                self._set(max(rest) if due else min(rest), put_off=bool(due) or put_off)
+            return []
+        self._ticks.clear()
+        for number in rest:
+            self._ticks.add(self._coder.encode(waiting[number]))
+        if rest:
+            self._set(max(rest) if overtakes() else min(rest), put_off=True)
+        else:
+            self._target.write(b"")
+        return [waiting[number] for number in due]
+
+    def _set(self, number: int, *, put_off: bool) -> None:
+        self._target.write(_TARGET.pack(number, put_off))
+        self._timer.set(self._when(number))
+
+
+def _each(element: ForShard) -> tuple[Tick, ...]:
+    if isinstance(element, Tick):
+        return (element,)
+    return element.ticks if isinstance(element, Ticks) else ()
+
+
+def overtakes() -> bool:
+    """Say that windows whose turn comes late have it together; tests let each have its own, as in a stream on time."""
+    return True
+
+
+def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> list[AgentSamples]:
+    """Take the samples of windows up to a number out of a bag; what is of later ones stays in its bytes."""
+    taken: list[AgentSamples] = []
+    rest: list[bytes] = []
+    for encoded in waiting.read():
+        times = packed_sample_times(encoded)
+        if times is not None and windows.number(np.array(times[:1]))[0] > number:
+            rest.append(encoded)
+            continue
+        now, later = waiting_up_to([unpack_for_coder(encoded)], number, windows)
+        taken += now
+        rest += [pack_for_coder(part).encoded for part in later]
+    waiting.clear()
+    for encoded in rest:
+        waiting.add(encoded)
+    return taken
+
+
+def waiting_up_to(
+    samples: Iterable[AgentSamples], number: int, windows: AgentWindows
+) -> tuple[list[AgentSamples], list[AgentSamples]]:
+    """Split samples: of windows up to a number, and of later ones."""
+    taken: list[AgentSamples] = []
+    rest: list[AgentSamples] = []
+    for part in samples:
+        if windows.number(part.time.max(keepdims=True))[0] <= number:
+            taken.append(part)
+            continue
+        now = windows.number(part.time) <= number
+        if now.any():
+            taken.append(part.take(now))
+        rest.append(part.take(~now))
+    return taken, rest
+
+
+def keep_waiting(element: ForShard, waiting: Any, turns: WaitingTurns) -> None:
+    """Put what came where it waits."""
+    if isinstance(element, Packed):
+        waiting.add(element.encoded)
+    elif isinstance(element, Tick | Ticks):
+        turns.keep(element)

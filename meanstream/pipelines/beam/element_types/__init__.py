@@ -1,0 +1,1 @@
+"""What elements of a pipeline are, and how they are packed."""

@@ -1,0 +1,157 @@
+"""Samples in batches, and the shards of those who gave them: what agents and rounds share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute as pc
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints, Words
+from meanstream.operators.validation import require
+from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
+from meanstream.streaming.events.event_columns import SampleColumns
+
+SHARDS = 8
+"""Of users of rounds, by default."""
+AGENT_SHARDS = 40
+"""Of agents: one for each 25,000 of those that are taken by default, so that the state of each stays small.
+
+Each costs a turn's overhead in every window that it has samples in.
+"""
+
+
+BATCH = 1 << 18
+"""Samples are collected, so many at a time, one by one or in batches; a user then has one sum for many samples."""
+
+
+MAX_REMEMBERED = 1 << 20
+"""Users whose hash a worker remembers."""
+
+NOBODY = ""
+"""Stands in a batch for every name that is none: such samples are rejected where the batch is read."""
+
+
+def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: Any) -> SampleColumns:
+    """Make one element of many samples.
+
+    Parameters
+    ----------
+    user : sequence of str (n,)
+        Who.
+    value : float array (n,), or (n, coordinates) for estimators of vectors
+        In the unit of the declared bounds; a sample that is not finite is rejected where the batch is read, and so is
+        one without a name or with an implausible time.
+    time : float array (n,)
+        Event time, seconds since the epoch.
+
+    Raises
+    ------
+    ValueError
+        If a column holds something else, or they are not of one length. No datum is shown.
+
+    Examples
+    --------
+    >>> batch = sample_batch(["a", "b", "a"], [1.0, 2.0, 3.0], [0.0, 1.0, 2.0])
+    >>> batch.names, batch.agent.tolist()
+    (['a', 'b'], [0, 1, 0])
+    """
+    coded = _column("user", user).dictionary_encode()
+    values, times = _numbers("value", value), _numbers("time", time)
+    require(
+        len(values) == len(times) == len(coded), "columns", "be of one length", [len(coded), len(values), len(times)]
+    )
+    names = coded.dictionary
+    shaped = pc.and_(pc.match_substring_regex(names, NAME_PATTERN), pc.invert(pc.utf8_is_space(names)))
+    good = pc.and_(shaped, pc.less_equal(pc.utf8_length(names), MAX_NAME)).to_pylist()
+    agent: Ints = coded.indices.fill_null(len(good)).to_numpy(zero_copy_only=False).astype(np.int64)
+    known = names.to_pylist()
+    if not all(good) or coded.null_count:
+        kept = np.flatnonzero(good)
+        places = np.full(len(good) + 1, len(kept))
+        places[kept] = np.arange(len(kept))
+        agent, known = places[agent], [*(known[place] for place in kept.tolist()), NOBODY]
+    return SampleColumns(known, agent, values, times, None, np.zeros(len(agent), np.int64))
+
+
+def _column(name: str, given: Any) -> pa.Array:
+    try:
+        return pa.array(given, pa.string())
+    except (pa.ArrowException, TypeError, ValueError):  # whose text shows what it found
+        raise ValueError(f"{name} must be strings, got something else") from None
+
+
+def _numbers(name: str, given: Any) -> Floats:
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be numbers, got something else") from None
+
+
+def samples_by_shard(words: Words, shards: int) -> Iterator[tuple[int, Ints]]:
+    """Split users by hash: the shard, and the places of its users."""
+    if shards == 1:
+        yield 0, np.arange(len(words))
+        return
+    shard = (words[:, 1] % np.uint64(shards)).astype(np.int64)
+    order = np.argsort(shard, kind="stable")
+    edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+    for number in range(shards):
+        if edges[number] < edges[number + 1]:
+            yield number, order[edges[number] : edges[number + 1]]
+
+
+def repeated_samples(owner: AnyInts, key: Words) -> Bools:
+    """Say which samples repeat an id of their own agent or user, as they stand; 0 is no id.
+
+    Examples
+    --------
+    >>> repeated_samples(np.array([0, 1, 0, 1]), np.array([7, 7, 7, 0], np.uint64)).tolist()
+    [False, False, True, False]
+    """
+    again = np.zeros(len(key), np.bool_)
+    order = np.argsort(key, kind="stable")
+    if not np.any(key[order[1:]] == key[order[:-1]]):  # the usual case
+        return again
+    order = np.lexsort((owner, key))
+    again[order[1:]] = (key[order[1:]] == key[order[:-1]]) & (owner[order[1:]] == owner[order[:-1]])
+    return np.asarray(again & (key != 0))
+
+
+class RememberedWords:
+    """Hashes of users, each made once as long as they are not too many."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def of(self, names: list[str]) -> Words:
+        """Give the hash of each name."""
+        if len(self._place) + len(names) > MAX_REMEMBERED:
+            self._forget()
+        place = self._place
+        unknown = [name for name in names if name not in place]
+        if len(unknown) == len(names):
+            words = keyed_owner_words(names)
+            self._remember(unknown, words)
+            return words
+        if unknown:
+            self._remember(unknown, keyed_owner_words(unknown))
+        return self._words[np.fromiter(map(place.__getitem__, names), np.int64, len(names))]
+
+    def _forget(self) -> None:
+        self._place: dict[str, int] = {}
+        self._words: Words = np.zeros((0, 2), np.uint64)  # with room at the end
+        self._many = 0
+
+    def _remember(self, names: list[str], words: Words) -> None:
+        many = self._many + len(names)
+        if many > len(self._words):
+            grown = np.zeros((max(many, 2 * len(self._words)), 2), np.uint64)
+            grown[: self._many] = self._words[: self._many]
+            self._words = grown
+        self._words[self._many : many] = words
+        self._place.update(zip(names, range(self._many, many), strict=True))
+        self._many = many

@@ -1,0 +1,153 @@
+"""How agents' data become bytes: a version, plain values, arrays, names; what is kept as state has a checksum."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from meanstream.operators.records import AnyInts, Ints, ReleaseColumns
+from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.streaming.store.state_snapshot import (
+    Columns,
+    decode_snapshot_columns,
+    encode_snapshot_columns,
+    read_snapshot_columns,
+    view_snapshot_columns,
+    write_snapshot_columns,
+)
+
+VERSION = 1
+SHARD, LATEST = ("shard 2", "shard"), ("latest shard 2", "latest shard")
+"""Kinds of the whole of a shard's state: that of today, and the one before there were changes beside it."""
+KEPT = frozenset({*SHARD, *LATEST, "charged", "federation", "partial", "own", "fitted"})
+VIEWED = frozenset({"samples"})
+NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
+
+
+def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
+    """Write plain values, arrays and names; what is kept as state with a checksum."""
+    text = json.dumps([VERSION, kind, head], separators=(",", ":")).encode()
+    write = encode_snapshot_columns if kind in KEPT else write_snapshot_columns
+    return write({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
+
+
+def unpacked(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
+    """Read what `packed` wrote.
+
+    Raises
+    ------
+    DamagedBytesError
+        If the bytes are of another version or kind.
+    CorruptedSnapshotError
+        If they are none of ours; of what is kept, if a byte was changed.
+    """
+    if kinds[0] in KEPT:
+        columns = decode_snapshot_columns(encoded)
+    else:
+        columns = (view_snapshot_columns if kinds[0] in VIEWED else read_snapshot_columns)(encoded)
+    version, kind, head = json.loads(columns.pop("").tobytes())
+    if version != VERSION or kind not in kinds:
+        raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
+    return kind, head, columns
+
+
+def packed_columns_of(releases: ReleaseColumns) -> Columns:
+    """Give releases as arrays; votes only where there are some, histograms where they have columns; no attributes."""
+    columns: Columns = {field.name: getattr(releases, field.name) for field in fields(releases)}
+    del columns["covariates"]
+    if not columns["votes"].any():
+        del columns["votes"]
+    if not columns["histogram"].shape[1]:
+        del columns["histogram"]
+    return columns
+
+
+def pack_narrow(column: AnyInts) -> AnyInts:
+    """Take the least unsigned type that holds all of a column; what holds negative or huge numbers stays as it is."""
+    return _in_least(column, _greatest(column))
+
+
+def packed_narrow(columns: Columns) -> Columns:
+    """Write whole numbers of 64 bits in the least type that holds all of their column; the rest as it is."""
+    return {name: _signed(column) if column.dtype == np.int64 else column for name, column in columns.items()}
+
+
+def packed_shrunk(name: str, column: AnyInts) -> Columns:
+    """Write whole numbers in as few bytes as they need: 1, 2, 3, 4 or 8."""
+    if column.dtype in {np.dtype(np.uint8), np.dtype(np.uint16)}:
+        return {name: column}
+    greatest = _greatest(column)
+    if 2**16 <= greatest < 2**24:
+        return {name: column.astype(np.uint16), f"{name} high": (column >> 16).astype(np.uint8)}
+    return {name: _in_least(column, greatest)}
+
+
+def packed_grown(name: str, columns: Columns) -> AnyInts:
+    """Read what `packed_shrunk` wrote; of the least type that holds it."""
+    high = columns.get(f"{name} high")
+    if high is None:
+        return columns[name]
+    whole = high.astype(np.uint32)
+    whole <<= 16
+    whole |= columns[name]
+    return whole
+
+
+def packed_steps(name: str, numbers: Ints) -> Columns:
+    """Write numbers as the steps between them, unsigned, where none falls and all are small; otherwise as they are."""
+    steps = np.zeros(len(numbers), np.int64)
+    np.subtract(numbers[1:], numbers[:-1], out=steps[1:])
+    greatest = _greatest(steps)
+    return {name: numbers} if greatest >= 2**32 else packed_shrunk(name, _in_least(steps, greatest))
+
+
+def numbers_of_packed(name: str, columns: Columns, first: int) -> Ints:
+    """Read what `packed_steps` wrote."""
+    column = packed_grown(name, columns)
+    numbers = column.astype(np.int64)
+    if column.dtype.kind == "u":
+        np.cumsum(numbers, out=numbers)
+        numbers += first
+    return numbers
+
+
+def _greatest(column: AnyInts) -> int:
+    """Give the greatest number; a negative one is huge."""
+    if not len(column):
+        return 0
+    return int(column.max()) if column.dtype.kind == "u" or column.min() >= 0 else 2**64 - 1
+
+
+def _signed(column: Ints) -> AnyInts:
+    least = int(column.min(initial=0))
+    return column.astype(np.int32) if -(2**31) <= least < 0 and column.max() < 2**31 else pack_narrow(column)
+
+
+def _in_least(column: AnyInts, greatest: int) -> AnyInts:
+    kind = next((kind for limit, kind in NARROW if greatest < limit), None)
+    return column if kind is None else column.astype(kind, copy=False)
+
+
+def names_of_packed(columns: Columns) -> pa.Array:
+    """Take the names out."""
+    lengths, text = columns.pop("name_length"), columns.pop("name_text")
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text.tobytes())]
+    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
+
+
+def _name_columns(names: pa.Array) -> Columns:
+    names = pa.concat_arrays([names.cast(pa.large_binary())])  # without an offset
+    offsets = np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1]
+    data = names.buffers()[2]
+    text = b"" if data is None or not len(names) else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
+    return {"name_length": np.diff(offsets).astype(np.int32), "name_text": _bytes(text)}
+
+
+def _bytes(text: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text, np.uint8)

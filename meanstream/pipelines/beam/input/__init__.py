@@ -1,0 +1,1 @@
+"""From lines and messages to samples."""

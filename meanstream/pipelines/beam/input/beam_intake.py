@@ -1,0 +1,246 @@
+"""Private: elements of a user's pipeline to samples, each on its own; what is no sample goes out with its reason.
+
+What becomes of an element depends on nothing beside it: not on its neighbors, its bundle or the number of workers.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow, GlobalWindows, TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from meanstream.operators.limits import MAX_FUTURE
+from meanstream.operators.records import Bools
+from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.beam_samples import BATCH, NOBODY
+from meanstream.pipelines.beam.element_types.elements import BadElementError, ElementParts, SampleFields, element_fields
+from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, dead_letters_of_parse
+from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns, no_sample_columns
+from meanstream.streaming.events.times import EARLIEST, LATEST
+from meanstream.streaming.sources.decode import Decoder
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.secret_source import key_derived_from_secret
+
+REJECTED = "rejected"
+"""The output of what was no sample."""
+
+SOURCE = "samples"
+"""What a dead letter calls the PCollection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleIntake:
+    """How elements become samples; travels with the pipeline.
+
+    Attributes
+    ----------
+    fields : SampleFields
+        Where the parts of a sample are.
+    tuples : bool
+        Whether plain tuples are samples.
+    coordinates : int
+        Of a vector; 0 where a value is one number.
+    secret : SecretPlace
+        Where the secret is that keys the hash of ids; read only where there are any.
+    max_future : float
+        Seconds that a sample may lie ahead of the worker's clock.
+    persons : bool
+        Whether every sample must say whose it is.
+    privacy_unit : str
+        "sample" for agents, "user" for rounds, whose figures and dead letters are the operator's.
+    """
+
+    fields: SampleFields
+    tuples: bool
+    coordinates: int
+    secret: SecretPlace
+    max_future: float
+    persons: bool = False
+    privacy_unit: PrivacyUnit = "sample"
+
+    @classmethod
+    def of(
+        cls,
+        fields: SampleFields,
+        default: SampleFields,
+        *,
+        secret: SecretPlace | None,
+        max_future: float | None,
+        coordinates: int = 0,
+        privacy_unit: PrivacyUnit = "sample",
+    ) -> SampleIntake:
+        """Take what a transform was given; without a time of one's own, the engine's `max_future`."""
+        limit = MAX_FUTURE if max_future is None else as_seconds("max_future", max_future)
+        require(limit >= 0, "max_future", "be at least 0", limit)
+        return cls(
+            fields=fields,
+            tuples=fields == default,
+            coordinates=coordinates,
+            secret=SecretPlace() if secret is None else as_kind("secret", secret, SecretPlace),
+            max_future=limit,
+            privacy_unit=privacy_unit,
+        )
+
+    def taking(self, pcoll: beam.PCollection, *, owner: str) -> SampleIntake:
+        """Hold it to the PCollection of samples: its window, and its schema, if it has one.
+
+        Raises
+        ------
+        ValueError
+            Naming the parameter, the rule and the value.
+        """
+        window_fn = pcoll.windowing.windowfn
+        require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
+        names = None if _is_batch(pcoll.element_type) else element_fields(pcoll.element_type)
+        if names is None:
+            return self
+        require(not self.persons or self.fields.person is not None, "person", "be given with per_person", None)
+        return replace(self, fields=self.fields.named(names, owner=owner), tuples=False)
+
+
+def _is_batch(element_type: Any) -> bool:
+    """Say whether elements are batches of samples."""
+    return isinstance(element_type, type) and issubclass(element_type, SampleColumns)
+
+
+class SampleReader:
+    """Private: collects elements of a bundle, single or in batches, and turns them to columns, many at a time.
+
+    Parameters
+    ----------
+    intake : SampleIntake
+    """
+
+    def __init__(self, intake: SampleIntake) -> None:
+        self._intake = intake
+        self._parts = ElementParts(intake.fields, coordinates=intake.coordinates, tuples=intake.tuples)
+        self._id_key = b"" if intake.fields.id is None else key_derived_from_secret(intake.secret.load(), "sample ids")
+        self._private = intake.privacy_unit == "user"
+        self._samples = metric_counter("samples", private=self._private)
+        self._together = DistributionOf("batch_samples", private=self._private)
+        self.start()
+
+    def start(self) -> None:
+        """Begin a bundle."""
+        self._rows: list[tuple[Any, int]] = []
+        self._batches: list[SampleColumns] = []
+        self._waiting = 0
+        self.first: Timestamp | None = None
+
+    def add(self, element: Any, time: Timestamp) -> bool:
+        """Take an element; say whether there are so many that they should be read now."""
+        if self.first is None or time.micros < self.first.micros:
+            self.first = time
+        if isinstance(element, SampleColumns):
+            self._batches.append(element)
+            self._waiting += len(element)
+        else:
+            self._rows.append((element, time.micros))
+            self._waiting += 1
+        return self._waiting >= BATCH
+
+    def read(self) -> tuple[list[SampleColumns], Rejects]:
+        """Give the samples, in parts that may have directories of their own, and the rest; begin again."""
+        rows, batches, waiting = self._rows, self._batches, self._waiting
+        self.start()
+        rejects, parts = Rejects(), []
+        latest = clock.time() + self._intake.max_future
+        for batch in [*batches, *([self._columns(rows, rejects)] if rows else [])]:
+            if not len(batch):
+                continue
+            good = self._good(batch, latest, rejects)
+            if len(good):
+                parts.append(good)
+        if waiting:
+            self._samples.inc(waiting)
+            self._together.update(waiting)
+        for reason, count in Counter(rejects.reason).items():
+            metric_counter("rejected_", reason, private=self._private).inc(count)
+        return parts, rejects
+
+    def _columns(self, rows: list[tuple[Any, int]], rejects: Rejects) -> SampleColumns:
+        """Take single elements apart, then check their parts a column at a time, as the engine does."""
+        found: list[list[Any]] = []
+        for element, stamp in rows:  # they are of any type: there is no column of them before this
+            try:
+                found.append(self._parts.of(element, stamp))
+            except BadElementError as bad:
+                rejects.add(str(bad), 0)
+        n = self._intake.coordinates
+        fields = self._intake.fields
+        mapping = ColumnMapping(
+            values=tuple(map(str, range(n))) if n else None,
+            id=None if fields.id is None else "id",
+            person=None if fields.person is None else "person",
+            time_unit="s",
+        )
+        if not found:
+            return no_sample_columns(keyed=mapping.id is not None)
+        names = [*mapping.required, *mapping.optional]
+        kinds = dict.fromkeys(("agent", "id", "person"), pa.binary())
+        raw = {
+            name: pa.array([row[place] for row in found], kinds.get(name, pa.float64()), from_pandas=False)
+            for place, name in enumerate(names)
+        }
+        samples, bad_rows = Decoder(mapping, id_key=self._id_key).decode(raw, np.zeros(len(found), np.int64))
+        rejects.extend(bad_rows)
+        return samples
+
+    def _good(self, batch: SampleColumns, latest: float, rejects: Rejects) -> SampleColumns:
+        """Check what a batch says; and of any sample that it does not lie too far ahead."""
+        if not _is_whole(batch, self._intake.coordinates):
+            rejects.add_many("malformed", np.zeros(len(batch.agent), np.int64))
+            return batch.take(slice(0))
+        if self._intake.persons and batch.person is None:
+            rejects.add_many("missing_person", batch.position)
+            return batch.take(slice(0))
+        time, finite = batch.time, np.isfinite(batch.value)
+        faults: list[tuple[str, Bools]] = []
+        if NOBODY in batch.names:
+            faults.append(("bad_agent", np.asarray(batch.agent == batch.names.index(NOBODY))))
+        if len(time) and not (time.min() >= EARLIEST and time.max() < min(LATEST, latest)):  # false if one is NaN
+            plausible = (time >= EARLIEST) & (time < LATEST)
+            faults += [("bad_time", ~plausible), ("in_future", time > latest)]
+        if not finite.all():
+            faults.append(("not_finite", np.asarray(~(finite.all(axis=1) if finite.ndim == 2 else finite))))
+        good = np.ones(len(batch), np.bool_)
+        for reason, which in faults:  # each sample for its first one
+            rejects.add_many(reason, batch.position[which & good])
+            good &= ~which
+        return batch if good.all() else batch.take(good)
+
+
+def _is_whole(batch: SampleColumns, coordinates: int) -> bool:
+    """Say whether the columns of a batch belong together, and are samples of the kind that is asked for."""
+    n = len(batch.agent)
+    columns = (batch.time, batch.position, *(one for one in (batch.key, batch.person) if one is not None))
+    if batch.value.shape != ((n, coordinates) if coordinates else (n,)) or any(len(one) != n for one in columns):
+        return False
+    return not n or bool(batch.agent.min() >= 0 and batch.agent.max() < len(batch.names))
+
+
+def intake_rejected(rejects: Rejects, time: Timestamp, privacy_unit: PrivacyUnit) -> Iterator[TaggedOutput]:
+    """Redacted: what was no sample and why, at the earliest time of its bundle."""
+    for letter in dead_letters_of_parse(rejects, SOURCE, privacy_unit):
+        yield TaggedOutput(REJECTED, TimestampedValue(letter, time))
+
+
+def intake_in_global_window(out: Any) -> Any:
+    """Give what a step puts out at the end of a bundle, tagged or not, the window that it is in."""
+    tagged = isinstance(out, TaggedOutput)
+    stamped = out.value if tagged else out
+    value = WindowedValue(stamped.value, stamped.timestamp, (GlobalWindow(),))
+    return TaggedOutput(out.tag, value) if tagged else value

@@ -1,0 +1,140 @@
+"""Values of messages to batches of samples, whatever brought them: the engine's parser, reasons and dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Literal, get_args
+
+import numpy as np
+from apache_beam.coders import typecoders
+from apache_beam.utils.timestamp import Timestamp
+
+from meanstream.operators.records import Floats
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
+from meanstream.pipelines.beam.element_types.events import EventCoder
+from meanstream.pipelines.beam.input.csv_lines import CsvValues
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_places
+from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.kafka_messages import TopicParser, topic_parser
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.secret_source import key_derived_from_secret
+
+DEAD_LETTERS = "dead_letters"
+
+PrivacyUnit = Literal["sample", "user"]
+"""What is protected: of agents one sample's value; of rounds all samples of a user, with their number and times."""
+
+UNITS = get_args(PrivacyUnit)
+
+
+class DeadLetterCoder(EventCoder):
+    """Public: a record that was not used."""
+
+    kind = DeadLetter
+
+
+class PrivateDeadLetterCoder(EventCoder):
+    """Private, for the operator: a record of rounds that was not used."""
+
+    kind = PrivateDeadLetter
+
+
+typecoders.registry.register_coder(DeadLetter, DeadLetterCoder)
+typecoders.registry.register_coder(PrivateDeadLetter, PrivateDeadLetterCoder)
+
+
+class MessageParser:
+    """Private: values to samples; what is not good is counted and noted with the engine's reason.
+
+    Parameters
+    ----------
+    mapping : ColumnMapping
+        Which field means what.
+    secret : SecretPlace, optional
+        Where the secret is from which hashes of ids and persons are keyed; used only if there is such a column.
+    max_future : float
+        Seconds that a sample may lie ahead of the clock.
+    privacy_unit : str
+        Whose figures these are: of a "user" they are the operator's.
+    location : KafkaLocation, optional
+        The topic, if it is one: its registry says how values are read. By default each is a JSON object.
+    columns : tuple of str, optional
+        Instead, each value is a line of CSV of these.
+    """
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        mapping: ColumnMapping,
+        secret: SecretPlace | None,
+        max_future: float,
+        privacy_unit: PrivacyUnit,
+        location: KafkaLocation | None = None,
+        columns: tuple[str, ...] | None = None,
+    ) -> None:
+        key = b"" if not mapping.optional else key_derived_from_secret((secret or SecretPlace()).load(), "sample ids")
+        self._parser = value_parser(mapping, location, columns, id_key=key)
+        self.wanted = self._parser.wanted
+        """What messages must bring beside their values."""
+        self._max_future = max_future
+        self._private = privacy_unit == "user"
+
+    def parse(self, records: PartitionRecords) -> tuple[SampleColumns, Rejects]:
+        """Parse many at once."""
+        rejects = Rejects()
+        samples = self._parser.parse(records, rejects)
+        future = samples.time > time.time() + self._max_future
+        if future.any():
+            rejects.add_many("in_future", samples.position[future])
+            samples = samples.take(~future)
+        metric_counter("events", private=self._private).inc(len(records.values))
+        for reason in rejects.reason:
+            metric_counter("rejected_", reason, private=self._private).inc()
+        return samples, rejects
+
+
+def value_parser(
+    mapping: ColumnMapping,
+    location: KafkaLocation | None = None,
+    columns: tuple[str, ...] | None = None,
+    *,
+    id_key: bytes = b"",
+) -> TopicParser:
+    """Make what reads values: JSON objects, what a topic's registry says, or lines of CSV."""
+    if columns is not None:
+        return TopicParser(mapping, id_key=id_key, make_values=partial(CsvValues, columns))
+    return TopicParser(mapping, id_key=id_key) if location is None else topic_parser(location, mapping, id_key=id_key)
+
+
+def parsed_compact(samples: SampleColumns) -> AgentBatch:
+    """Keep the names that occur: those of all messages so far are no part of an element."""
+    used, agent = np.unique(samples.agent, return_inverse=True)
+    names = [samples.names[place] for place in used.tolist()]
+    hashes = (samples.key, samples.position, samples.person)
+    return AgentBatch(names, agent.astype(np.int64), samples.value, samples.time, *hashes)
+
+
+def dead_letter_kind_of_parse(privacy_unit: PrivacyUnit) -> type[DeadLetter] | type[PrivateDeadLetter]:
+    """Say whose the dead letters are: that a record of a user was none is protected as its samples are."""
+    return PrivateDeadLetter if privacy_unit == "user" else DeadLetter
+
+
+def dead_letters_of_parse(
+    rejects: Rejects, source: str, privacy_unit: PrivacyUnit
+) -> Iterator[DeadLetter | PrivateDeadLetter]:
+    """Redacted: why and where, never what it said; public for agents."""
+    kind = dead_letter_kind_of_parse(privacy_unit)
+    position = np.array(rejects.position, np.int64)
+    places = zip(column_partitions(position).tolist(), column_places(position).tolist(), strict=True)
+    for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
+        yield kind(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
+
+
+def parsed_timestamp(seconds: Floats | np.float64) -> Timestamp:
+    """Give Beam's time, rounded down."""
+    return Timestamp(micros=int(np.floor(seconds * 1e6)))

@@ -1,0 +1,1 @@
+"""What is kept per key, and what says whose it is."""

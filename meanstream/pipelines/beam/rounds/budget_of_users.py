@@ -1,0 +1,122 @@
+"""Over the budget, a user's data does not enter: the ledger of each slot of users, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+
+from meanstream.operators.agents.admission import TOO_MANY, admission_names
+from meanstream.pipelines.beam.element_types.beam_samples import samples_by_shard
+from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
+from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
+from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window, rounds_due, wait_for_round
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+
+SLOTS = 64
+"""Of users' budgets: the most workers that can share them."""
+
+
+class UsersBySlot(Step):
+    """Private: users to the slots of their budgets."""
+
+    def process(self, element: tuple[int, UserBatch]) -> Iterator[tuple[int, UserBatch]]:
+        """Split a batch."""
+        batch = element[1]
+        for slot, places in samples_by_shard(batch.words, SLOTS):
+            yield slot, batch.take(places)
+
+
+class EnforceBudget(Step):
+    """Users of a slot, round after round in the order of time; who cannot pay does not enter.
+
+    Rounds wait until event time has come to their release, so that an earlier round is always charged before a later
+    one. Users who do not enter are counted (`over_budget`). Of users who never entered before, those enter for whom
+    there is room; samples of the others are counted (`rejected_too_many_agents`).
+
+    **Privacy.** The state is keyed by slot, of which there is one number for all pipelines, so that a user's state is
+    never in another place; it lives as long as the pipeline, and a user's total spend over all rounds stays within
+    `user_budget`.
+    """
+
+    MADE = MADE
+    WAITING = BagStateSpec("waiting", BytesCoder())
+    LEDGER = ReadModifyWriteStateSpec("ledger", BytesCoder())
+    RELEASE = TimerSpec("release", TimeDomain.WATERMARK)
+
+    def __init__(self, settings: RoundsSettings, owner: StateOwner, *, most: int | None = None) -> None:
+        self._settings = settings
+        self._owner = owner
+        self._most = most  # users of a slot that ever enter
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._mark = self._owner.mark()
+        self._places = places_key(self._owner.load())
+        self._coder = UserBatchCoder()
+        self._refused = metric_counter("over_budget")
+        self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
+
+    def process(
+        self,
+        element: tuple[int, UserBatch],
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        timer: Any = beam.DoFn.TimerParam(RELEASE),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
+        made: Any = beam.DoFn.StateParam(MADE),
+    ) -> None:
+        """Keep a round of this slot until its release."""
+        self._mark.claim(made, waiting, ledger)
+        wait_for_round(self._settings, element[1], waiting=waiting, timer=timer, coder=self._coder)
+
+    @on_timer(RELEASE)  # type: ignore[untyped-decorator]
+    @discreet_step
+    def release(
+        self,
+        key: int = beam.DoFn.KeyParam,
+        time: Any = beam.DoFn.TimestampParam,
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
+        made: Any = beam.DoFn.StateParam(MADE),
+    ) -> Iterator[Any]:
+        """Charge and let go all rounds that are due, the earliest first."""
+        self._mark.claim(made, waiting, ledger)
+        due = rounds_due(self._settings, waiting, self._coder, time)
+        if not due:
+            return
+        spend = SpendLedger(ledger.read() or b"")
+        for batch in due:
+            yield from self._enter(key, batch, spend)
+        ledger.write(spend.to_bytes())
+
+    def _enter(self, key: int, batch: UserBatch, spend: SpendLedger) -> Iterator[Any]:
+        batch = self._with_room(batch, spend)
+        horizon = self._settings.horizon
+        pays = np.ones(len(batch), np.bool_) if horizon is None else spend.spent(batch.words) < horizon
+        taking = batch if pays.all() else batch.take(pays)
+        spend.charge(taking.words)
+        self._refused.inc(len(batch) - len(taking))
+        yield carried_in_window(self._settings, (key, taking), batch.window)
+
+    def _with_room(self, batch: UserBatch, spend: SpendLedger) -> UserBatch:
+        """Leave out newcomers beyond the greatest number of users."""
+        if self._most is None or len(spend) + len(batch) <= self._most:
+            return batch
+        new = spend.spent(batch.words) == 0
+        inside = ~new
+        names = batch.names.filter(pa.array(new)).to_pylist()
+        inside[new] = admission_names(places_name_hashes(names, self._places), self._most - len(spend))
+        kept = batch.take(inside)
+        self._beyond.inc(batch.n_samples - kept.n_samples)
+        return kept

@@ -1,0 +1,328 @@
+"""Rounds in a Beam pipeline: users' samples to one private mean per window.
+
+Two lines of a pipeline are enough::
+
+    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)])
+    means = (samples | RunRounds("one_shot", name="delays", lower=-30, upper=120, epsilon=1.0, window="7d")).estimates
+
+`RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), `EncodeReports` (private to public),
+`AggregateReports` and `DecodeEstimate` (public). `ReportRounds` is the users' side alone, `AnswerReports` the
+statistician's. Whatever runs them, name the runner: `DirectRunner` may run a pipeline
+again on another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.transforms.window import WindowFn
+
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.operators.validation import require, valid_int
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, sample_batch
+from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
+from meanstream.pipelines.beam.rounds.known_results import WithFindings, known_at_one_worker, known_users_by_shard
+from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings
+from meanstream.pipelines.beam.rounds.rounds_parts import (
+    AggregateReports,
+    CountedUsers,
+    DecodeEstimate,
+    EncodeReports,
+    RunStages,
+    Summarized,
+    SummarizeUsers,
+    require_rounds_parts,
+    rounds_part_answers,
+    rounds_part_stages,
+)
+from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds
+from meanstream.pipelines.beam.rounds.stages_on_beam import EncodeNextStage, FormatReports, FormatResults, StampReports
+from meanstream.pipelines.beam.worker.transform_arguments import (
+    as_kind,
+    as_seconds,
+    as_shards,
+    as_window,
+    require_timers,
+    settings_given,
+    shown_settings,
+)
+from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.events.round_events import StageResult
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.sources.mapping import ColumnMapping
+
+__all__ = [
+    "AggregateReports",
+    "AnswerReports",
+    "Answered",
+    "ColumnMapping",
+    "DecodeEstimate",
+    "EncodeReports",
+    "ParseMessages",
+    "Parsed",
+    "ReportBatch",
+    "ReportLines",
+    "ReportRounds",
+    "Reported",
+    "RoundsSettings",
+    "RunRounds",
+    "SampleFields",
+    "SampleRow",
+    "SampleRows",
+    "SecretPlace",
+    "SummarizeUsers",
+    "Summarized",
+    "sample_batch",
+]
+
+
+class Answered(NamedTuple):
+    """What `RunRounds` gives.
+
+    Attributes
+    ----------
+    estimates : PCollection of WindowEstimate
+        Public: one per window that has samples.
+    rejected : PCollection of PrivateDeadLetter
+        Private, for the operator of the pipeline: elements that were no samples, with the reason and nothing of what
+        they said.
+    """
+
+    estimates: beam.PCollection
+    rejected: beam.PCollection
+
+
+class Reported(NamedTuple):
+    """What `ReportRounds` gives.
+
+    Attributes
+    ----------
+    reports : PCollection of ReportBatch
+        Public: of the first stage, or of the stage after the last result.
+    rejected : PCollection of PrivateDeadLetter
+        Private, for the operator of the users' side: elements that were no samples, with the reason and nothing of what
+        they said.
+    """
+
+    reports: beam.PCollection
+    rejected: beam.PCollection
+
+
+class RunRounds(beam.PTransform):  # type: ignore[misc]
+    """Samples to one private mean per window: both sides of a round in one pipeline.
+
+    Input as for `SummarizeUsers`; output: `Answered`.
+
+    **Privacy.** Every user has (epsilon, 0) local differential privacy for all samples it sends within one window,
+    their number included; that it took part is public. Over all windows a user spends at most `user_budget`, for the
+    life of the pipeline.
+
+    Parameters
+    ----------
+    estimator : str
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
+    secret : SecretPlace, optional
+        Where workers find the secret; by default in their environment.
+    shards, user, value, time, id, max_future, max_users
+        As for `SummarizeUsers`.
+    max_stages : int, optional
+        How many stages the pipeline is made for, if `users` is not given: the estimator is then designed per window.
+        By default as many as it has for 1 to 10 million users.
+    options, sizes, users, between_users, user_budget, allowed_lateness, level, mode, values, edition, tails
+        Those of `RoundsSettings`.
+    name, lower, upper, epsilon, window
+        Those of `RoundsSettings`; the name is needed here: it tells the noise of deployments apart. The window may be
+        one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
+
+    Examples
+    --------
+    >>> RunRounds("one_shot", name="delays", lower=0, upper=1, epsilon=1.0, window="7d,1d")
+    Traceback (most recent call last):
+    ValueError: user_budget must be at least 7 for sliding windows '7d,1d' (a sample is in 7 windows, each costs \
+epsilon 1), got None
+    """
+
+    def __init__(
+        self,
+        estimator: str | RoundsSettings,
+        *,
+        secret: SecretPlace | None = None,
+        shards: int = SHARDS,
+        max_stages: int | None = None,
+        user: Part = "user",
+        value: Part | tuple[str, ...] | None = None,
+        time: Part | None = None,
+        id: Part | None = None,  # noqa: A002 - what it is called in every source
+        max_future: float | None = None,
+        max_users: int = MAX_AGENTS,
+        name: str | None = None,
+        lower: float | tuple[float, ...] | None = None,
+        upper: float | tuple[float, ...] | None = None,
+        epsilon: float | None = None,
+        window: str | WindowFn | None = None,
+        options: dict[str, Any] | None = None,
+        sizes: str | None = None,
+        users: int | None = None,
+        between_users: float | None = None,
+        user_budget: float | None = None,
+        allowed_lateness: float | str | None = None,
+        level: float | None = None,
+        mode: str | None = None,
+        values: tuple[str, ...] | None = None,
+        edition: int | None = None,
+        tails: str | None = None,
+    ) -> None:
+        super().__init__()
+        whole = estimator if isinstance(estimator, RoundsSettings) else None
+        parameters = {
+            "lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "options": options, "sizes": sizes,
+            "users": users, "between_users": between_users, "user_budget": user_budget, "name": name, "level": level,
+            "allowed_lateness": allowed_lateness, "mode": mode, "values": values,
+            "edition": edition, "tails": tails,
+        }  # fmt: skip
+        given = settings_given(whole, parameters, ("lower", "upper", "epsilon", "window"))
+        if whole is None:
+            given["window"] = as_window(given["window"])
+            if "allowed_lateness" in given:
+                given["allowed_lateness"] = as_seconds("allowed_lateness", given["allowed_lateness"])
+        self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
+        shards, max_users = as_shards(shards), valid_int("max_users", max_users)
+        self._secret = secret or SecretPlace()
+        self._shards = shards
+        self._stages = rounds_part_stages(self._settings, max_stages)
+        self._summarize = SummarizeUsers(
+            self._settings, shards=shards, user=user, value=value, time=time, id=id, secret=secret,
+            max_future=max_future, max_users=max_users,
+        )  # fmt: skip
+
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, shards=self._shards)
+
+    def expand(self, pcoll: beam.PCollection) -> Answered:
+        """Run the stages one after the other."""
+        require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
+        users, rejected = pcoll | "Summarize" >> self._summarize
+        stages = RunStages(self._settings, self._secret, stages=self._stages, shards=self._shards)
+        return Answered(users | "Stages" >> stages, rejected)
+
+
+class ReportRounds(beam.PTransform):  # type: ignore[misc]
+    """The users' side alone: samples to reports, and nothing else leaves.
+
+    Input as for `SummarizeUsers`; output: `Reported`. A pipeline asks a stage of each round: the first, or the one
+    after the last result that it is given.
+
+    **Privacy.** Each user reports once in a round, whatever the statistician publishes, as long as the pipelines of
+    these rounds read the same samples and have one folder of `pins`. Whoever loses the folder must not run rounds again
+    that were asked before: nothing else tells a new pipeline upon what.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        The same as the statistician's.
+    secret : SecretPlace, optional
+        Where workers find the secret; the statistician has none.
+    results : PCollection of StageResult, optional
+        What the statistician has published, bounded: all of it is read before a round is released.
+    pins : str or Path, optional
+        Needed with `results`, and only then: absolute path of a folder that is there and that all workers share. It
+        holds the first result of each stage that was accepted. Every later pipeline of these rounds must be given it:
+        users are asked upon that result, and a contradicting one is refused and counted (`results_refused`).
+    shards, user, value, time, id, max_future, max_users
+        As for `SummarizeUsers`.
+    """
+
+    def __init__(
+        self,
+        settings: RoundsSettings,
+        *,
+        secret: SecretPlace | None = None,
+        results: beam.PCollection | None = None,
+        pins: str | Path | None = None,
+        shards: int = SHARDS,
+        user: Part = "user",
+        value: Part | tuple[str, ...] | None = None,
+        time: Part | None = None,
+        id: Part | None = None,  # noqa: A002 - what it is called in every source
+        max_future: float | None = None,
+        max_users: int = MAX_AGENTS,
+    ) -> None:
+        super().__init__()
+        require_rounds_parts(as_kind("settings", settings, RoundsSettings))
+        require((pins is None) == (results is None), "pins", "be given with results, and only then", pins)
+        require(pins is None or Path(pins).is_absolute(), "pins", "be an absolute path", pins)
+        self._settings = settings
+        self._secret = secret or SecretPlace()
+        self._results = results
+        self._pins = None if pins is None else str(pins)
+        self._shards = shards = as_shards(shards)
+        self._summarize = SummarizeUsers(
+            settings, shards=shards, user=user, value=value, time=time, id=id, secret=secret, max_future=max_future,
+            max_users=max_users,
+        )  # fmt: skip
+
+    def expand(self, pcoll: beam.PCollection) -> Reported:
+        """Sum up and encode."""
+        settings = self._settings
+        users, rejected = pcoll | "Summarize" >> self._summarize
+        findings = None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
+        encode, placing = EncodeNextStage(settings, self._secret, self._pins), known_users_by_shard(self._shards)
+        report = WithFindings(encode, findings, settings, placing, out=ReportBatch, results=self._results)
+        return Reported(users | "Encode" >> report, rejected)
+
+
+class ReportLines(beam.PTransform):  # type: ignore[misc]
+    """Public: `ReportBatch` to the lines of `Report` events, for a topic or a file that others read."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Write one line per report."""
+        return pcoll | "Tell" >> beam.ParDo(FormatReports(self._settings)).with_output_types(bytes)
+
+
+class AnswerReports(beam.PTransform):  # type: ignore[misc]
+    """The statistician's side alone: reports to results of stages and estimates; it needs neither samples nor a secret.
+
+    Input: `ReportBatch` of all stages so far, bounded: a report that comes behind the release of its round is dropped
+    by the runner. Output: a pair of `StageResult`, for users whose stage comes next, and `WindowEstimate`.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        The same as the users'.
+    max_stages : int, optional
+        As for `RunRounds`.
+    """
+
+    def __init__(self, settings: RoundsSettings, *, max_stages: int | None = None) -> None:
+        super().__init__()
+        require_rounds_parts(as_kind("settings", settings, RoundsSettings))
+        self._settings = settings
+        self._stages = rounds_part_stages(settings, max_stages)
+
+    def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
+        """Tally and decode the stages one after the other."""
+        settings = self._settings
+        if pcoll.element_type not in (ReportBatch, Any, typehints.Any):
+            raise TypeError(f"statistician takes reports only, got {pcoll.element_type}")
+        stamped = pcoll | "Stamp" >> beam.ParDo(StampReports(settings)).with_output_types(ReportBatch)
+        reports = stamped | "Carry" >> CarryRounds(settings)
+        findings: beam.PCollection | None = None
+        results, estimates = [], []
+        for stage in range(self._stages):
+            before = findings
+            findings, found = rounds_part_answers(reports, settings, stage, before, last=stage == self._stages - 1)
+            tell = WithFindings(
+                FormatResults(settings), before, settings, known_at_one_worker(StageFindings), out=StageResult
+            )
+            results.append(findings | f"Tell {stage}" >> tell)
+            estimates.append(found)
+        return tuple(results) | "Results" >> beam.Flatten(), tuple(estimates) | "Estimates" >> beam.Flatten()

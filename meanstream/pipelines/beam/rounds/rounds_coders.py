@@ -1,0 +1,296 @@
+"""Bytes of what moves between the steps of a round: compact, versioned, the same for the same data; never pickle."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam import coders
+from apache_beam.coders import typecoders
+
+from meanstream.operators.rounds.round_records import Tally
+from meanstream.pipelines.beam.element_types.events import (
+    VERSION,
+    DamagedBytesError,
+    EventCoder,
+    beam_event_from_json,
+    beam_event_to_json,
+)
+from meanstream.pipelines.beam.rounds.rounds_elements import (
+    ForRound,
+    ReportBatch,
+    StageFindings,
+    StageTally,
+    UserBatch,
+    UserSamples,
+)
+from meanstream.streaming.events.event_columns import SampleColumns
+from meanstream.streaming.events.round_events import StageResult, WindowEstimate
+from meanstream.streaming.rounds.summarize_users import UserSums
+from meanstream.streaming.rounds.window_widths import Window
+
+_HEAD = struct.Struct("<BBqqqqq")
+_SUMS = ("count", "total", "first_time", "first")
+_WIDE = ("total", "first")
+
+
+class UserBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: sums of users; of vectors, or of several functions of a value, a row per user."""
+
+    def encode(self, value: UserBatch) -> bytes:
+        """Columns one after the other."""
+        columns = value.sums.columns()
+        arrays = [value.words, *(columns[name] for name in _SUMS)]
+        return _packed(b"u", value.window, (len(value), _width(value.sums.total), 0), arrays, value.names)
+
+    def decode(self, encoded: bytes) -> UserBatch:
+        """Read columns."""
+        window, (n, width, _), data, at = _opened(encoded, b"u")
+        words, at = _array(data, at, np.uint64, (n, 2))
+        columns = {"user": np.arange(n)}
+        for name in _SUMS:
+            columns[name], at = _array(data, at, np.int64, _shape(n, width if name in _WIDE else 0))
+        return UserBatch(window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class UserSamplesCoder(coders.Coder):  # type: ignore[misc]
+    """Private: samples of users, with the hashes of their ids."""
+
+    def encode(self, value: UserSamples) -> bytes:
+        """Columns one after the other."""
+        numbers = value.n_samples, _width(value.value), len(value.words)
+        arrays: list[npt.NDArray[Any]] = [value.words, value.user.astype(np.uint32)]
+        arrays += [value.value, value.time, value.key, value.position]
+        return _packed(b"i", value.window, numbers, arrays, value.names)
+
+    def decode(self, encoded: bytes) -> UserSamples:
+        """Read columns."""
+        window, (n, width, users), data, at = _opened(encoded, b"i")
+        words, at = _array(data, at, np.uint64, (users, 2))
+        user, at = _array(data, at, np.uint32, (n,))
+        value, at = _array(data, at, np.float64, _shape(n, width))
+        time, at = _array(data, at, np.float64, (n,))
+        key, at = _array(data, at, np.uint64, (n,))
+        position, at = _array(data, at, np.int64, (n,))
+        names = _names(data, at, users)
+        return UserSamples(
+            window=window, names=names, words=words, user=user.astype(np.int64), value=value, time=time, key=key,
+            position=position,
+        )  # fmt: skip
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ForRoundCoder(coders.Coder):  # type: ignore[misc]
+    """Private: sums of users, or samples that have ids."""
+
+    def encode(self, value: ForRound) -> bytes:
+        """Write it as what it is."""
+        return _coder_of(type(value)).encode(value)  # type: ignore[no-any-return]
+
+    def decode(self, encoded: bytes) -> ForRound:
+        """Read it as what it says it is."""
+        kind = UserSamples if encoded[1:2] == b"i" else UserBatch
+        return _coder_of(kind).decode(encoded)  # type: ignore[no-any-return]
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ReportBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Public: reports of users."""
+
+    def encode(self, value: ReportBatch) -> bytes:
+        """Columns one after the other; the number of columns of a report is its width."""
+        n, width = value.reports.shape
+        numbers = np.array([n, width], np.int64)
+        return _packed(b"r", value.window, (n, value.stage, value.users), [numbers, value.reports], value.names)
+
+    def decode(self, encoded: bytes) -> ReportBatch:
+        """Read columns."""
+        window, (n, stage, users), data, at = _opened(encoded, b"r")
+        numbers, at = _array(data, at, np.int64, (2,))
+        reports, at = _array(data, at, np.int64, (n, int(numbers[1])))
+        return ReportBatch(window=window, stage=stage, users=users, names=_names(data, at, n), reports=reports)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class TallyCoder(coders.Coder):  # type: ignore[misc]
+    """Public: exact sums, of any size."""
+
+    def encode(self, value: Tally) -> bytes:
+        """Whole numbers as text: they have no greatest one."""
+        return beam_event_to_json([value.n, *value.sums])
+
+    def decode(self, encoded: bytes) -> Tally:
+        """Read numbers."""
+        n, *sums = beam_event_from_json(encoded)
+        return Tally(n, tuple(sums))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class StageTallyCoder(coders.Coder):  # type: ignore[misc]
+    """Public: a stage's reports added up; or None, of no reports."""
+
+    def encode(self, value: StageTally | None) -> bytes:
+        """Whole numbers as text."""
+        if value is None:
+            return beam_event_to_json([])
+        head = [*value.window, value.stage, value.users, value.tally.n]
+        return beam_event_to_json([*head, *value.tally.sums])
+
+    def decode(self, encoded: bytes) -> StageTally | None:
+        """Read numbers."""
+        numbers = beam_event_from_json(encoded)
+        if not numbers:
+            return None
+        start, end, stage, users, n, *sums = numbers
+        return StageTally(window=Window(start, end), stage=stage, users=users, tally=Tally(n, tuple(sums)))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
+    """Public: what everybody knows after a stage."""
+
+    def encode(self, value: StageFindings) -> bytes:
+        """JSON; a float keeps every bit."""
+        return beam_event_to_json([*value.window, value.stage, value.users, value.counted, value.public])
+
+    def decode(self, encoded: bytes) -> StageFindings:
+        """Read JSON."""
+        start, end, stage, users, counted, public = beam_event_from_json(encoded)
+        window = Window(start, end)
+        return StageFindings(window=window, stage=stage, users=users, counted=counted, public=public)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class WindowEstimateCoder(EventCoder):
+    """Public: the answer of a window."""
+
+    kind = WindowEstimate
+
+
+class StageResultCoder(EventCoder):
+    """Public: what a stage found."""
+
+    kind = StageResult
+
+
+class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
+    """Private: samples as arrays. Positions in a source stay behind where there are no ids."""
+
+    def encode(self, value: SampleColumns) -> bytes:
+        """Columns one after the other, with the names that occur."""
+        used, agent = np.unique(value.agent, return_inverse=True)
+        names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
+        arrays = [np.array([len(used)]), agent.astype(np.int64), value.value, value.time]
+        arrays += [] if value.key is None else [value.key, value.position]
+        numbers = len(value), _width(value.value), int(value.key is not None)
+        return _packed(b"s", Window(0, 0), numbers, arrays, names)
+
+    def decode(self, encoded: bytes) -> SampleColumns:
+        """Read columns."""
+        _, (n, width, keyed), data, at = _opened(encoded, b"s")
+        n_names, at = _array(data, at, np.int64, (1,))
+        agent, at = _array(data, at, np.int64, (n,))
+        value, at = _array(data, at, np.float64, _shape(n, width))
+        time, at = _array(data, at, np.float64, (n,))
+        key, position = None, np.zeros(n, np.int64)
+        if keyed:
+            key, at = _array(data, at, np.uint64, (n,))
+            position, at = _array(data, at, np.int64, (n,))
+        names = _names(data, at, int(n_names[0])).to_pylist()
+        return SampleColumns(names, agent, value, time, key, position)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+CODERS: dict[type, type[coders.Coder]] = {
+    ForRound: ForRoundCoder,
+    UserBatch: UserBatchCoder,
+    UserSamples: UserSamplesCoder,
+    ReportBatch: ReportBatchCoder,
+    Tally: TallyCoder,
+    StageTally: StageTallyCoder,
+    StageFindings: StageFindingsCoder,
+    WindowEstimate: WindowEstimateCoder,
+    StageResult: StageResultCoder,
+    SampleColumns: SampleColumnsCoder,
+}
+"""The coder of each type that a round puts into a PCollection."""
+
+for _kind, _coder in CODERS.items():
+    typecoders.registry.register_coder(_kind, _coder)
+
+
+def _coder_of(kind: type) -> coders.Coder:
+    if kind not in (UserBatch, UserSamples):
+        raise TypeError(f"round takes sums of users or their samples, got {kind.__name__}")
+    return CODERS[kind]()
+
+
+def _width(array: npt.NDArray[Any]) -> int:
+    """Columns of an array; 0 for one without."""
+    return 0 if array.ndim == 1 else array.shape[1]
+
+
+def _shape(n: int, width: int) -> tuple[int, ...]:
+    return (n, width) if width else (n,)
+
+
+def _packed(
+    kind: bytes, window: Window, numbers: tuple[int, int, int], arrays: Sequence[npt.NDArray[Any]], names: pa.Array
+) -> bytes:
+    names = names.cast(pa.large_binary())
+    lengths = np.diff(np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1])
+    data = names.buffers()[2]
+    begin = int(np.frombuffer(names.buffers()[1], np.int64)[names.offset]) if len(names) else 0
+    text = b"" if data is None else data[begin : begin + int(lengths.sum())].to_pybytes()
+    parts = [_HEAD.pack(VERSION, kind[0], *window, *numbers)]
+    parts += [np.ascontiguousarray(array).tobytes() for array in arrays]
+    return b"".join([*parts, lengths.astype(np.int32).tobytes(), text])
+
+
+def _opened(encoded: bytes, kind: bytes) -> tuple[Window, tuple[int, int, int], bytes, int]:
+    if len(encoded) < _HEAD.size or encoded[0] != VERSION or encoded[1] != kind[0]:
+        raise DamagedBytesError(f"intermediate data must be of version {VERSION}, got others")
+    _, _, start, end, *numbers = _HEAD.unpack_from(encoded)
+    return Window(start, end), (numbers[0], numbers[1], numbers[2]), encoded, _HEAD.size
+
+
+def _array(data: bytes, at: int, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], int]:
+    count = int(np.prod(shape))
+    array = np.frombuffer(data, dtype, count, at).reshape(shape)
+    return array, at + array.nbytes
+
+
+def _names(data: bytes, at: int, n: int) -> pa.Array:
+    lengths, at = _array(data, at, np.int32, (n,))
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data[at:])]
+    return pa.Array.from_buffers(pa.large_string(), n, buffers)

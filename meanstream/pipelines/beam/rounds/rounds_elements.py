@@ -1,0 +1,213 @@
+"""What moves between the steps of a round on Beam: batches of users as arrays, on either side of the privacy boundary.
+
+`UserBatch` and `UserSamples` are private. `ReportBatch`, `StageTally` and `StageFindings` are public: they are made of
+reports alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.round_records import Public, Reports, Tally
+from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries
+from meanstream.streaming.rounds.window_widths import Window
+
+
+class ForRound(ABC):
+    """Private: what a round receives of some users: their sums, or samples that are summed up when all are there."""
+
+    __slots__ = ()
+    window: Window
+
+    @property
+    @abstractmethod
+    def n_samples(self) -> int:
+        """How many samples it holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UserBatch(ForRound):
+    """Private: what some users have sent within one window; one entry per user.
+
+    Attributes
+    ----------
+    window : Window
+        Microseconds.
+    names : pyarrow array of strings (n,)
+        The users; public, as that they took part is.
+    words : uint64 array (n, 2)
+        Hash of each name (`meanstream.operators.noise.keyed.keyed_owner_words`).
+    sums : UserSums
+        The user's number is its place in the batch.
+    """
+
+    window: Window
+    names: pa.Array
+    words: Words
+    sums: UserSums
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples were summed up."""
+        return int(self.sums.count.sum())
+
+    def take(self, which: Ints | Bools) -> UserBatch:
+        """Select users."""
+        places = np.flatnonzero(which) if which.dtype == np.bool_ else which
+        sums = self.sums.take(places)
+        return UserBatch(
+            window=self.window,
+            names=self.names.take(pa.array(places)),
+            words=self.words[places],
+            sums=UserSums(**{**sums.columns(), "user": np.arange(len(places))}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UserSamples(ForRound):
+    """Private: samples of some users within one window; they have ids, by which repeats are told.
+
+    Attributes
+    ----------
+    window : Window
+        Microseconds.
+    names : pyarrow array of strings (m,)
+        The users.
+    words : uint64 array (m, 2)
+        Hash of each name (`meanstream.operators.noise.keyed.keyed_owner_words`).
+    user : int64 array (n,)
+        Whose sample it is: place in `names`.
+    value : float array (n,) or (n, v)
+        In its own unit.
+    time : float array (n,)
+        Event time, seconds since the epoch.
+    key : uint64 array (n,)
+        Hash of each sample's id.
+    position : int64 array (n,)
+        Where the sample stood in its source: the order of samples that agree in id and time.
+    """
+
+    window: Window
+    names: pa.Array
+    words: Words
+    user: Ints
+    value: Floats
+    time: Floats
+    key: Words
+    position: Ints
+
+    @property
+    def n_samples(self) -> int:
+        """How many there are, with repeats."""
+        return len(self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReportBatch:
+    """Public: the reports of some users in one stage of a round; all that leaves the users' side.
+
+    Attributes
+    ----------
+    window : Window
+        Of the round, microseconds.
+    stage : int
+        From 0.
+    users : int
+        How many users the round is designed for.
+    names : pyarrow array of strings (n,)
+        The users.
+    reports : int64 array (n, width)
+        One row per user. There may be none: the stage is complete all the same.
+    """
+
+    window: Window
+    stage: int
+    users: int
+    names: pa.Array
+    reports: Reports
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTally:
+    """Public: the reports of one stage of a round, added up in any order."""
+
+    window: Window
+    stage: int
+    users: int
+    tally: Tally
+
+    def __add__(self, other: StageTally) -> StageTally:
+        if (self.window, self.stage, self.users) != (other.window, other.stage, other.users):
+            raise ValueError("reports added up must be of one stage of one round, and of the same number of users")
+        return StageTally(window=self.window, stage=self.stage, users=self.users, tally=self.tally + other.tally)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFindings:
+    """Public: what everybody knows of a round after a stage; before the first, how many users take part.
+
+    Attributes
+    ----------
+    window : Window
+        Of the round, microseconds.
+    stage : int
+        The stage that has found it; -1 before the first.
+    users : int
+        How many users the round is designed for.
+    counted : int
+        How many reports were counted, over all stages so far.
+    public : dict
+        Plain JSON data, for the next stage.
+    """
+
+    window: Window
+    stage: int
+    users: int
+    counted: int = 0
+    public: Public = field(default_factory=dict)
+
+
+def join_user_records(batches: Sequence[UserBatch]) -> UserBatch:
+    """Join batches of one window: in any order, with the same result, the users in the order of their hashes."""
+    first = batches[0]
+    words = np.concatenate([batch.words for batch in batches])
+    known, code = record_user_words(words)
+    sums = [batch.sums.columns() for batch in batches]
+    columns = {name: np.concatenate([part[name] for part in sums]) for name in sums[0]}
+    names = pa.concat_arrays([batch.names for batch in batches]) if len(batches) > 1 else first.names
+    return UserBatch(
+        window=first.window,
+        names=names.take(pa.array(known)),
+        words=words[known],
+        sums=join_summaries([UserSums(**{**columns, "user": code})]),
+    )
+
+
+def record_user_words(words: Words) -> tuple[Ints, Ints]:
+    """Find one place of each distinct hash, in the order of the hashes, and for each entry which of them it is.
+
+    Both halves count: users whose names were made to agree in one half are still two.
+    """
+    order = np.argsort(words[:, 0], kind="stable")
+    ordered = words[order]
+    same = ordered[1:, 0] == ordered[:-1, 0]
+    if np.any(same & (ordered[1:, 1] != ordered[:-1, 1])):  # never, unless somebody wants it
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        ordered = words[order]
+        same = np.all(ordered[1:] == ordered[:-1], axis=1)
+    begins = np.concatenate([np.ones(min(len(order), 1), np.bool_), ~same])
+    code = np.empty(len(order), np.int64)
+    code[order] = np.cumsum(begins) - 1
+    return order[begins], code

@@ -1,0 +1,208 @@
+"""Private: samples to users' sums per window, a batch at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.windowed_value import PaneInfoTiming
+
+from meanstream.operators.agents.admission import TOO_MANY, admission_names
+from meanstream.operators.records import Ints, Words
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords, samples_by_shard
+from meanstream.pipelines.beam.input.beam_intake import (
+    SampleIntake,
+    SampleReader,
+    intake_in_global_window,
+    intake_rejected,
+)
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.rounds.distinct_users import (
+    distinct_by_shard,
+    distinct_keys,
+    split_distinct,
+    sum_distinct,
+)
+from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch, UserSamples, join_user_records
+from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.streaming.events.event_columns import SampleColumns
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import UserSums, summarize_windows
+from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+from meanstream.streaming.rounds.window_widths import Window, merge_session_windows
+
+
+class SumBatches(Step):
+    """Samples, one by one or in batches, to sums of users keyed by shard, stamped with the time of their round.
+
+    Samples that have ids go on as they are: only who sees all of a round can tell which of them are repeats. What is
+    no sample goes, with its reason, to `REJECTED`.
+    """
+
+    def __init__(self, settings: RoundsSettings, shards: int, intake: SampleIntake) -> None:
+        self._settings = settings
+        self._shards = shards
+        self._intake = intake
+
+    def setup(self) -> None:
+        """Begin without users."""
+        self._words = RememberedWords()
+        self._reader = SampleReader(self._intake)
+
+    def start_bundle(self) -> None:
+        """Begin without samples."""
+        self._reader.start()
+
+    def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
+        """Take a sample, or a batch of them."""
+        return self._sum() if self._reader.add(element, time) else None
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Sum up the rest."""
+        return map(intake_in_global_window, self._sum())
+
+    def _sum(self) -> Iterator[Any]:
+        first = self._reader.first
+        parts, rejects = self._reader.read()
+        if first is None:
+            return
+        yield from intake_rejected(rejects, first, "user")
+        if not parts:
+            return
+        samples = _together(parts)
+        keyed = None
+        if samples.key is not None:
+            samples, keyed = split_distinct(samples)
+        if len(samples):
+            user_number, names = _used(samples)
+            grid = self._settings.grid
+            sums = summarize_windows(self._settings.windows, user_number, samples.value, samples.time, grid)
+            yield from summarize_by_shard(self._settings, sums, names, self._words.of(names), self._shards)
+        if keyed is not None and len(keyed):
+            yield from distinct_by_shard(self._settings, keyed, self._words.of, self._shards)
+
+
+def summarize_by_shard(
+    settings: RoundsSettings, parts: Mapping[Window, UserSums], names: list[str], words: Words, shards: int
+) -> Iterator[TimestampedValue]:
+    """Give sums per window to the shards of their users, stamped with the time of their round.
+
+    A session's shard is 0: only all users together know where it ends.
+    """
+    text = pa.array(names, pa.large_string())
+    for window, sums in parts.items():
+        hashes = words[sums.user]
+        whole = [(0, np.arange(len(sums)))] if settings.windows.kind == "session" else samples_by_shard(hashes, shards)
+        for shard, places in whole:
+            mine = sums.take(places)
+            batch = UserBatch(
+                window=window,
+                names=text.take(pa.array(mine.user)),
+                words=hashes[places],
+                sums=UserSums(**{**mine.columns(), "user": np.arange(len(mine))}),
+            )
+            yield carried_in_window(settings, (shard, batch), window)
+
+
+class JoinBatches(Step):
+    """Sums of one shard and one round joined, once; what comes after the release is counted, and so are repeats.
+
+    Keys are those of `MarkKeys`; what something else has made ends the pipeline in one line, before it is read.
+    """
+
+    def __init__(self, settings: RoundsSettings, shards: int, owner: StateOwner, *, most: int | None = None) -> None:
+        self._owner = owner
+        self._most = most  # users of a shard in a window
+        self._settings = settings
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._mark = self._owner.mark()
+        self._places = places_key(self._owner.load())
+        self._late, self._again = (metric_counter("rejected_", why, private=True) for why in ("late", "duplicate"))
+        self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
+
+    def process(self, element: tuple[int, Iterable[ForRound]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
+        """Join what is on time."""
+        shard, batches = self._mark.shard(element[0]), list(element[1])
+        if pane.timing in (PaneInfoTiming.EARLY, PaneInfoTiming.LATE) or pane.index > 0:
+            self._late.inc(sum(batch.n_samples for batch in batches))
+            return
+        if not batches:  # a second pane of Flink, where event time passes a window and all its lateness at once
+            return
+        for window, parts in _rounds(self._settings, batches):
+            joined = self._joined(window, parts)
+            if self._settings.windows.kind != "session":
+                yield shard, self._with_room(joined)
+                continue
+            for part_shard, places in samples_by_shard(joined.words, self._shards):
+                yield carried_in_window(self._settings, (part_shard, self._with_room(joined.take(places))), window)
+
+    def _with_room(self, batch: UserBatch) -> UserBatch:
+        """Leave out users beyond the greatest number."""
+        if self._most is None or len(batch) <= self._most:
+            return batch
+        kept = batch.take(admission_names(places_name_hashes(batch.names.to_pylist(), self._places), self._most))
+        self._beyond.inc(batch.n_samples - kept.n_samples)
+        return kept
+
+    def _joined(self, window: Window, parts: list[ForRound]) -> UserBatch:
+        sums = [_of(window, part) for part in parts if isinstance(part, UserBatch)]
+        samples = [part for part in parts if isinstance(part, UserSamples)]
+        if samples:
+            summed, again = sum_distinct(self._settings, window, samples)
+            self._again.inc(again)
+            sums.append(summed)
+        return join_user_records(sums)
+
+
+def _rounds(settings: RoundsSettings, batches: list[ForRound]) -> Iterator[tuple[Window, list[ForRound]]]:
+    """Group batches by round: there is one, except where Beam's milliseconds have joined two sessions."""
+    if settings.windows.kind != "session":
+        yield batches[0].window, batches
+        return
+    ends: Ints = np.array([batch.window for batch in batches], np.int64)
+    number, found = merge_session_windows(ends[:, 0], ends[:, 1])
+    groups = defaultdict(list)
+    for place, batch in zip(number.tolist(), batches, strict=True):
+        groups[place].append(batch)
+    for place, window in enumerate(found):
+        yield window, groups[place]
+
+
+def _of(window: Window, batch: UserBatch) -> UserBatch:
+    return UserBatch(window=window, names=batch.names, words=batch.words, sums=batch.sums)
+
+
+def _together(parts: list[SampleColumns]) -> SampleColumns:
+    """Join batches, of one directory of users or of several; a user of two directories has two numbers."""
+    starts: dict[int, int] = {}
+    names: list[str] = []
+    for part in parts:
+        if id(part.names) not in starts:
+            starts[id(part.names)] = len(names)
+            names = names + part.names if names else part.names
+    agent = np.concatenate([part.agent + starts[id(part.names)] for part in parts])
+    value = np.concatenate([part.value for part in parts])
+    time, key = np.concatenate([part.time for part in parts]), None
+    if any(part.key is not None for part in parts):
+        key = np.concatenate([distinct_keys(part) for part in parts])
+    return SampleColumns(names, agent, value, time, key, np.concatenate([part.position for part in parts]))
+
+
+def _used(samples: SampleColumns) -> tuple[Ints, list[str]]:
+    """Give the users that occur, and their numbers; a source's directory may be much longer."""
+    there = np.zeros(len(samples.names), np.bool_)
+    there[samples.agent] = True
+    if there.all():
+        return samples.agent, samples.names
+    used = np.flatnonzero(there)
+    return (np.cumsum(there) - 1)[samples.agent], [samples.names[place] for place in used.tolist()]

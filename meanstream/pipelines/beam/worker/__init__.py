@@ -1,0 +1,1 @@
+"""What each worker has: steps, windows, metrics, the secret."""

@@ -1,0 +1,128 @@
+"""`meanstream audit rounds`: users as canaries through every stage of a round, guessed by their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from meanstream.pipelines.commands.evidence.audit_secret import thrown_away_secret
+from meanstream.pipelines.options.option_errors import BadOption
+
+if TYPE_CHECKING:
+    from meanstream.operators.evidence.audit_record import AuditRow
+    from meanstream.operators.records import Words
+    from meanstream.streaming.rounds.window_round import WindowRound
+
+SAMPLES = 5
+"""Of each user."""
+DAY = 86_400_000_000
+MOST_BEFORE = 16
+"""Windows without canaries, before one into which they are carried."""
+
+
+def audit_rounds_rows(
+    names: Sequence[str], *, epsilon: float, users: int, seed: int | None = None
+) -> tuple[Iterator[AuditRow], list[str]]:
+    """Design the rounds that are asked for; give what their reports prove.
+
+    Raises
+    ------
+    BadOption
+        If a name is no estimator of local privacy, or one cannot be designed for these.
+    """
+    from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
+
+    everything = not names or "all" in names
+    designed, needs = {}, []
+    for name in distinct_estimators() if everything else names:
+        if name not in ESTIMATORS or estimator_class(name).trust != "local":
+            if everything:
+                continue
+            raise BadOption(f"name must be all or an estimator of local privacy, got {name!r}")
+        try:
+            designed[name] = _designed(name, epsilon, users)
+        except ValueError as error:
+            if not everything:
+                raise BadOption(str(error)) from None
+            needs.append(f"left out: {name} ({error})")
+    notes = [
+        "users' samples lie at one bound, by a coin each (the first one, where a sample is protected)",
+        "half of the reports teach a score, the others are guessed",
+    ]
+    if any(this.settings.carries for this in designed.values()):
+        notes.append("where windows are carried on, the one after some without canaries is audited")
+    return _rows(designed, users, seed), [*notes, *needs]
+
+
+def _designed(name: str, epsilon: float, users: int) -> WindowRound:
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+    from meanstream.streaming.rounds.window_round import WindowRound
+    from meanstream.streaming.rounds.window_widths import Window
+
+    settings = RoundsSettings(
+        lower=0, upper=10, epsilon=epsilon, window="1d", estimator=name, name="audit", sizes=f"point:{SAMPLES}"
+    )
+    this = WindowRound(settings, Window(0, DAY), users)
+    _ = this.stages
+    return this
+
+
+def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Iterator[AuditRow]:
+    import numpy as np
+
+    from meanstream.operators.evidence.one_run import LEAST_CANARIES, pure_one_run
+    from meanstream.operators.noise.fixed_point import FixedPoint
+    from meanstream.operators.noise.keyed import keyed_owner_words
+    from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
+
+    rng, secret = np.random.default_rng(seed), thrown_away_secret(seed).encode()
+    span = FixedPoint(0.0, 10.0).span
+    words = keyed_owner_words([f"canary {i}" for i in range(users)])
+    coins = rng.integers(0, 2, users)
+    count = np.full(users, SAMPLES)
+    for name, first in designed.items():
+        this = _after_others(first, secret, words) if first.settings.carries else first
+        stage_of, public = this.stage_of(words), Public()
+        own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # so many samples of a user are protected
+        held = Summaries(user=words, count=count, total=coins * own * span, first=coins * span, span=span)
+        for stage in this.stages:
+            asked = stage_of == stage
+            reports = this.reports(secret, stage, public, held.take(asked))
+            if asked.sum() >= 2 * LEAST_CANARIES:
+                step = this.estimator.rounds[stage]
+                what = f"reports of stage {stage} ({step.name})"
+                yield pure_one_run(f"{name}.{stage}", reports, coins[asked], epsilon=this.settings.epsilon, what=what)
+            found = this.decode(stage, public, this.tally(stage, public, reports)[0])
+            public = public if isinstance(found, Estimate) else found
+
+
+def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:
+    """Give a window into which others are carried: as many as it takes until users are asked in another way for good.
+
+    The others' users are all alike, in the middle of the bounds; what is carried is a function of public results.
+    """
+    from dataclasses import replace
+
+    import numpy as np
+
+    from meanstream.operators.noise.fixed_point import FixedPoint
+    from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
+    from meanstream.streaming.rounds.window_widths import Window
+
+    span = FixedPoint(0.0, 10.0).span
+    middle = np.full(len(words), span // 2)
+    held = Summaries(user=words, count=np.ones_like(middle), total=middle, first=middle, span=span)
+    this = first
+    for number in range(1, MOST_BEFORE + 1):
+        public, stage_of, shares = Public(), this.stage_of(words), this.estimator.shares
+        for stage in this.stages:
+            reports = this.reports(secret, stage, public, held.take(stage_of == stage))
+            found = this.decode(stage, public, this.tally(stage, public, reports)[0])
+            if isinstance(found, Estimate):
+                window = Window(number * DAY, (number + 1) * DAY)
+                this = replace(this, window=window, carried=this.carried_after(found))
+            else:
+                public = found
+        if len(this.stages) > len(first.stages) and this.estimator.shares == shares:
+            break
+    return this

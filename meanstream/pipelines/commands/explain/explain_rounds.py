@@ -1,0 +1,321 @@
+"""`meanstream explain rounds`: what a round protects, how, what each party sees, and when its interval is honest."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
+from meanstream.pipelines.commands.explain.explain_central import explain_central_facts, explain_central_lines
+from meanstream.pipelines.commands.explain.explain_odds import (
+    explain_errors_of_rounds,
+    explain_errors_of_rounds_lines,
+    explain_odds_lines,
+    explain_odds_of_rounds,
+)
+from meanstream.pipelines.commands.explain.explain_registry import print_registry_record, registry_record_of_rounds
+from meanstream.pipelines.commands.explain.explain_simulated import (
+    simulated_channels,
+    simulated_half_bounds,
+    simulated_users_who_differ,
+)
+from meanstream.pipelines.commands.explain.explain_unit import ADDS_UP, NO_AMPLIFICATION, explain_unit_name
+from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.pipelines.options.rounds_options import RoundsOptions
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.round_protocol import Estimator
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+
+USERS = 10_000
+"""Used for figures if --users is not set."""
+
+
+def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
+    """Print the facts, as a record of the registry of deployments if that is asked for."""
+    with refusing_options():
+        settings = options.settings()
+        facts = explain_rounds_facts(settings)
+    if registry:
+        print_registry_record(registry_record_of_rounds(facts), as_json=options.json)
+    elif options.json:
+        print_options_json(facts)
+    else:
+        sys.stdout.write(explain_rounds_text(facts))
+
+
+def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
+    """Say what is protected, by which mechanisms, at which total, who sees what; as plain data."""
+    users = settings.users or USERS
+    facts = _facts(settings, settings.estimator_for(users), users)
+    facts = facts | explain_central_facts(settings, users) if settings.central else facts
+    total = facts["total"]
+    samples = facts["privacy_unit"] == "sample"
+    odds = explain_odds_of_rounds(samples=samples, epsilon=total["epsilon"], delta=total["delta"])
+    errors = explain_errors_of_rounds(settings, users, simulated_half_bounds(settings))
+    strength = f"epsilon {total['epsilon']:g}" + (f", delta {total['delta']:g}" if total["delta"] else "")
+    answer = explain_answer(_unit_of(facts), _adversary(settings), strength, odds)
+    return {"answer": answer} | facts | {"odds": odds, "by_epsilon": errors}
+
+
+def _unit_of(facts: dict[str, Any]) -> str:
+    if facts["privacy_unit"] == "sample":
+        return "sample"
+    return "values" if "NOT its number" in facts["protects"] else "window"
+
+
+def _adversary(settings: RoundsSettings) -> str:
+    if settings.central:
+        return "everyone but the curator"
+    return "everyone else together, the statistician included"
+
+
+def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
+    from meanstream.operators.noise.group_privacy import GROUPS
+
+    samples = getattr(estimator, "privacy_unit", "user") == "sample"
+    return {
+        "name": settings.name,
+        "mode": settings.mode,
+        "privacy_unit": "sample" if samples else "user",
+        "trust": "local",
+        "protects": "each single sample, NOT all that one user sends, and NOT its number of samples"
+        if samples
+        else "all that one user sends within a window",
+        "neighboring": "two windows that differ in the value of one sample"
+        if samples
+        else "two windows that differ in everything that one user sent, its number of samples included",
+        "unit": {
+            "protects": settings.protected,
+            "windows": [
+                {"windows": n, "epsilon": n * settings.epsilon, "delta": n * float(getattr(estimator, "delta", 0.0))}
+                for n in GROUPS
+            ],
+            "adds_up": ADDS_UP,
+            "amplification": NO_AMPLIFICATION,
+        },
+        "public": _public(settings) + ("; the number of samples of each user" if samples else ""),
+        "bounds": _bounds(settings, estimator),
+        "total": _total(settings) | ({"over": "one sample (local)"} if samples else {}),
+        "window": {"window": settings.window, "kind": settings.windows.kind, "overlap": settings.windows.overlap},
+        "estimator": _estimator(settings, estimator, users),
+        "mechanisms": [] if settings.central else _mechanisms(settings, estimator, users),
+        "post_processing": "tallies, results of stages, the estimate and its interval, computed from reports alone",
+        "who_sees_what": {
+            "a user": "its own samples, and results of earlier stages",
+            "the users' side and its store": "samples while they are read, exact sums per user until their window ends",
+            "the statistician": "reports: user, stage, and a randomized whole number",
+            "everyone": "reports, stage results, estimates, users over budget",
+        },
+        "users_who_differ": simulated_users_who_differ(settings, users),
+    }
+
+
+def _public(settings: RoundsSettings) -> str:
+    sessions = (
+        "; start and end of each session: the times of its first and last sample are NOT protected"
+        if settings.windows.kind == "session"
+        else ""
+    )
+    sizes = ""
+    if settings.sizes is not None and ".csv:" in settings.sizes:
+        sizes = "; the law of sizes as read from the file, which must not be from the protected users"
+    return f"participation in each window{sessions}{sizes}"
+
+
+def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
+    return {
+        "lower": settings.lower,
+        "upper": settings.upper,
+        "values_outside": f"are clipped{estimator.cut_back()}",
+        "resolution": settings.grid.resolution,
+    }
+
+
+def _total(settings: RoundsSettings) -> dict[str, Any]:
+    horizon, overlap = settings.horizon, settings.windows.overlap
+    if horizon is None:
+        over_time = "epsilon times the number of windows with the user's data: no --user-budget is set"
+    else:
+        over_time = f"at most {horizon} windows; later windows leave out the user's data"
+    return {
+        "epsilon": settings.epsilon,
+        "delta": 0.0,
+        "over": "one report per user and window (local)",
+        "windows_per_sample": overlap,
+        "user_budget": settings.user_budget,
+        "over_time": over_time,
+    }
+
+
+def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
+    described = estimator.describe()
+    scale = simulated_half_bounds(settings)
+    return {
+        "name": settings.estimator,
+        "estimand": estimator.estimand,
+        "users": users,
+        "users_are": "declared" if settings.users is not None else "an example: each window counts its users",
+        "sizes": settings.sizes,
+        "predicted_stderr": float(described["predicted_stderr"]) * scale,
+        "between_users": settings.between_users,
+        "parameters": {k: v for k, v in described.items() if k != "predicted_stderr"},
+        "carried": _carried(estimator, scale) if settings.carries else None,
+    }
+
+
+def _carried(estimator: Any, scale: float) -> dict[str, Any]:
+    """Say what windows hand on, and what it gains after ten of them, by how far users' means are spread."""
+    from meanstream.operators.forecast.rounds_forecast import CARRIED_SPREADS
+
+    alone = float(estimator.describe()["one_shot_stderr"]) * scale
+    return {
+        "what": "a center, a spread (from votes), and the users outside a narrow window (from reports on the bounds): "
+        "functions of public results, in the store and in each estimate",
+        "stderr_after_ten": {
+            f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale for spread in CARRIED_SPREADS
+        },
+        "stderr_alone": alone,
+        "contradicted": "by reports on the bounds (three standard errors, in one window or the recent ones), "
+        "or by users who left the window: then reports on the bounds alone give the answer, and learning restarts",
+        "missed": "a small group that suddenly appears far out: by some windows' answers, but not by their intervals, "
+        "which cover what reports on the bounds allow"
+        if estimator.holds
+        else "a small group that suddenly appears far out: by some windows' answers, and by their intervals, too",
+    }
+
+
+def _asks(step: Any, estimator: Any) -> str:
+    """Say what a stage asks of a user; of vectors, about how many coordinates and at which share of epsilon."""
+    asks = (inspect.getdoc(type(getattr(step, "inner", step))) or str(step.name)).partition("\n")[0]
+    if not hasattr(step, "folds"):
+        return asks
+    each, epsilon = step.folds.participation, step.epsilon / step.folds.participation
+    some = f"{each} of {step.folds.coordinates} {estimator.features_of}"
+    return f"{asks} About {some}, which a public hash chooses, at epsilon {epsilon:g}"
+
+
+def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
+    """Tell what each stage asks, and the noise of one report through each channel that may be used."""
+    stages: list[dict[str, Any]] = [
+        {
+            "stage": number,
+            "name": step.name,
+            "asks": _asks(step, estimator),
+            "share_of_users": float(share),
+            "epsilon": float(step.epsilon),
+        }
+        for number, (step, share) in enumerate(zip(estimator.rounds, estimator.shares, strict=True))
+    ]
+    stages[-1]["channels"] = simulated_channels(settings, estimator, users)
+    return stages
+
+
+def explain_rounds_text(facts: dict[str, Any]) -> str:
+    """Write the same facts for reading."""
+    bounds, total, estimator, differ = (facts[k] for k in ("bounds", "total", "estimator", "users_who_differ"))
+    budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
+    lines = [
+        *explain_answer_lines(facts["answer"]),
+        explain_unit_name(facts["name"]),
+        f"mode            {facts['mode']}",
+        f"neighboring     {facts['neighboring']}",
+        f"public          {facts['public']}",
+        f"total           epsilon {total['epsilon']:g}, delta {total['delta']:g}: {total['over']}",
+        f"                a sample is in {total['windows_per_sample']} window(s)",
+        f"                user budget {budget}: {total['over_time']}",
+        *_unit_lines(facts),
+        *explain_odds_lines(facts["odds"]),
+        f"bounds          [{_numbers(bounds['lower'])}, {_numbers(bounds['upper'])}], values outside"
+        f" {bounds['values_outside']};"
+        f" held in steps of {bounds['resolution']:g}",
+        f"estimator       {estimator['name']}, {estimator['estimand']}",
+        f"                for {estimator['users']:,} users ({estimator['users_are']}), predicted standard error"
+        f" {estimator['predicted_stderr']:.4g}",
+        *explain_errors_of_rounds_lines(facts["by_epsilon"]),
+        *_carried_lines(estimator.get("carried")),
+        *(line for stage in facts["mechanisms"] for line in _stage_lines(stage)),
+        f"post-processing {facts['post_processing']}",
+        "who sees what",
+        *(f"  {who:<32}{what}" for who, what in facts["who_sees_what"].items()),
+        f"users who differ: {differ['warning']}.",
+        f"  assumed: {differ['assumed']}",
+        *_simulation_lines(differ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _unit_lines(facts: dict[str, Any]) -> list[str]:
+    """Say whose data it is, and what it costs to take part again and again."""
+    unit, exact = facts["unit"], facts["total"].get("with_numerics")
+    windows = ", ".join(f"{row['windows']}: {row['epsilon']:g}" for row in unit["windows"])
+    lines = [f"unit            {unit['protects']}"]
+    if exact is not None:
+        epsilon, delta = exact["epsilon"], exact["delta"]
+        lines.insert(
+            0, f"                with finite arithmetic epsilon is at most {epsilon:.9g} and delta {delta:.3g}"
+        )
+    grows = " (delta grows as epsilon does)" if unit["windows"][0]["delta"] else ""
+    lines.append(f"                epsilon by a user's number of windows{grows}: {windows}")
+    return [*lines, f"                {unit['adds_up']}", f"                {unit['amplification']}"]
+
+
+def _stage_lines(stage: dict[str, Any]) -> list[str]:
+    if "release" in stage:
+        return explain_central_lines(stage)
+    lines = [
+        f"stage {stage['stage']}         {stage['name']}: {stage['share_of_users']:.0%} of the users, one report each"
+        f" at epsilon {stage['epsilon']:g}",
+        f"                {stage['asks']}",
+    ]
+    lines += [
+        f"channel         {channel['channel']}, epsilon {channel['epsilon']:g}: {channel['report']}; noise sd"
+        f" {channel['noise_stddev_in_half_widths']:.4g} half widths of the window"
+        f" ({channel['noise_stddev_on_the_bounds']:.4g} on the bounds)"
+        for channel in stage.get("channels", ())
+    ]
+    return lines
+
+
+def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
+    if carried is None:
+        return []
+    after = ", ".join(
+        f"{error:.3g} if they spread by {spread}" for spread, error in carried["stderr_after_ten"].items()
+    )
+    return [
+        f"carried         {carried['what']}",
+        f"                predicted standard error after ten windows, by the spread of users' own means: {after};"
+        f" {carried['stderr_alone']:.3g} if each window is answered alone",
+        f"                contradicted {carried['contradicted']}",
+        f"                missed {carried['missed']}",
+    ]
+
+
+def _numbers(bound: float | tuple[float, ...]) -> str:
+    return ",".join(f"{x:g}" for x in (bound if isinstance(bound, tuple) else (bound,)))
+
+
+def _simulation_lines(differ: dict[str, Any]) -> list[str]:
+    from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
+
+    with_ = differ["simulated_with"]
+    if not differ["simulated"]:
+        return ["  not simulated here for vectors, densities and mixtures: `meanstream simulate rounds`"]
+    plain = estimator_taken_for("no search")
+    lines = [
+        f"  simulated with {with_['users']:,} users, sizes {with_['sizes']}, {with_['runs']} runs per law:",
+        f"  {'law of users own means':<26}{'coverage':>9}{'error':>9}{f'of {plain}':>13}",
+    ]
+    lines += [
+        f"  {row['law']:<26}{row['coverage']:>9.2f}{row['root_mean_squared_error']:>9.3g}{row['of_one_shot']:>13.2f}"
+        for row in differ["simulated"]
+    ]
+    if differ["dishonest_where"]:
+        lines.append(
+            f"  TOO NARROW if users differ like {', '.join(differ['dishonest_where'])}: there use "
+            f"--estimator {LEARNING_ESTIMATOR} or {plain}"
+        )
+    return lines

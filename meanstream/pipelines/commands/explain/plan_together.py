@@ -1,0 +1,177 @@
+"""`meanstream explain together`: the privacy of one person in several deployments."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.pipelines.options.base import JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.rounds_options import RoundsOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOW = (
+    "The squares of mu add up for Gaussian mechanisms, epsilon and delta for all others. "
+    "Each deployment has its own noise."
+)
+
+
+_READERS = typer.Typer(help="Options of a configuration; not a command.")
+
+
+@_READERS.command("agents")
+@takes_options(AgentsOptions)
+def _agents(_: AgentsOptions) -> None:
+    """Have the options of agents."""
+
+
+@_READERS.command("rounds")
+@takes_options(RoundsOptions)
+def _rounds(_: RoundsOptions) -> None:
+    """Have the options of rounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one deployment guarantees to one unit; `mu` where that is all of it (Gaussian DP), beside cut tails."""
+
+    config: str
+    name: str | None
+    unit: str
+    epsilon: float
+    delta: float
+    mu: float | None
+    slack: float
+    tails: float = 0.0
+
+
+def explain_together(
+    configs: Annotated[
+        list[Path], typer.Argument(help="Configuration files of `run agents` and `run rounds`, two or more.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Add up the privacy losses of a person in several deployments, with one unit in each.
+
+    \b
+    Example:
+      meanstream explain together delays.yaml fuel.yaml weekly.yaml
+    """  # noqa: D301 - click reads the escape
+    if len(configs) < 2:
+        raise BadOption(f"configs must be two files or more, got {str(configs[0])!r}")
+    parts = [_part(path) for path in configs]
+    names = [part.name for part in parts if part.name is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BadOption(
+            f"name must differ in each configuration, since it identifies the deployment, got {twice!r} twice"
+        )
+    facts = _sum_of(parts)
+    if as_json:
+        print_options_json(facts)
+    else:
+        sys.stdout.writelines(_lines(facts))
+
+
+def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
+    """Compose the guarantees of deployments with noise of their own; as plain data.
+
+    Examples
+    --------
+    >>> half = Part(config="a", name="a", unit="a sample", epsilon=1.0, delta=1e-6, mu=0.2366, slack=0.0)
+    >>> pure = Part(config="b", name="b", unit="a window", epsilon=0.5, delta=0.0, mu=None, slack=0.0)
+    >>> total = _sum_of([half, half, pure])["together"]
+    >>> round(total["epsilon"], 2), total["delta"]
+    (1.9, 2e-06)
+    """
+    from meanstream.operators.noise.group_privacy import group_epsilon, group_mu
+
+    gaussian = [part for part in parts if part.mu is not None]
+    others = [part for part in parts if part.mu is None]
+    epsilon = math.fsum([part.epsilon for part in others] + [part.slack for part in parts])
+    if gaussian:
+        mu = group_mu(part.mu for part in gaussian if part.mu is not None)
+        epsilon += group_epsilon(mu, math.fsum(part.delta - part.tails for part in gaussian))
+    return {
+        "deployments": [
+            {"config": p.config, "name": p.name, "unit": p.unit, "epsilon": p.epsilon, "delta": p.delta, "mu": p.mu}
+            for p in parts
+        ],
+        "together": {"epsilon": epsilon, "delta": math.fsum(part.delta for part in parts), "how": HOW},
+    }
+
+
+def _part(path: Path) -> Part:
+    commands: Any = typer.main.get_command(_READERS)
+    kind = "rounds" if _is_of_rounds(path) else "agents"
+    with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
+        given = {name: value for name, value in context.params.items() if name != "print_config"}
+    with refusing_options():
+        return (
+            _of_rounds(path, RoundsOptions(**given)) if kind == "rounds" else _of_agents(path, AgentsOptions(**given))
+        )
+
+
+def _is_of_rounds(path: Path) -> bool:
+    """Tell by an option that only rounds have; what is no configuration is refused where it is read."""
+    import yaml
+
+    from meanstream.streaming.strict_yaml import read_strict_yaml_file
+
+    try:
+        entries = read_strict_yaml_file(path)
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    return isinstance(entries, dict) and not {"user", "window", "estimator"}.isdisjoint(map(str, entries))
+
+
+def _of_agents(path: Path, options: AgentsOptions) -> Part:
+    settings = options.settings()
+    return Part(
+        config=str(path),
+        name=options.name,
+        unit="one sample" if settings.per_person is None else "all samples of a person in one agent",
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        mu=settings.mu,
+        slack=settings.numeric_slack,
+        tails=settings.delta - settings.delta_of_noise,
+    )
+
+
+def _of_rounds(path: Path, options: RoundsOptions) -> Part:
+    """One window; all of them, where users have a budget."""
+    from meanstream.pipelines.commands.explain.explain_rounds import USERS
+
+    settings = options.settings()
+    delta = float(getattr(settings.estimator_for(settings.users or USERS), "delta", 0.0))
+    budget = options.user_budget
+    return Part(
+        config=str(path),
+        name=options.name,
+        unit="one window of a user" if budget is None else "all windows of a user, within the budget",
+        epsilon=settings.epsilon if budget is None else budget,
+        delta=delta if budget is None else delta * (budget // settings.epsilon),
+        mu=None,
+        slack=0.0,
+    )
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    total = facts["together"]
+    lines = [
+        f"{p['config']}: {p['name'] or 'a name kept in its store'}; {p['unit']}: ({p['epsilon']:g}, {p['delta']:g})"
+        + (f", mu {p['mu']:.4g}" if p["mu"] is not None else "")
+        + "\n"
+        for p in facts["deployments"]
+    ]
+    who = f"together, for a person with one of these in each: ({total['epsilon']:.4g}, {total['delta']:g})\n"
+    return [*lines, who, f"{total['how']}\n"]

@@ -1,0 +1,1 @@
+"""Commands that simulate and reproduce what the papers say."""

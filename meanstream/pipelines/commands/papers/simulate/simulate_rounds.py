@@ -1,0 +1,214 @@
+"""`meanstream simulate rounds`: what an estimator of a population's mean achieves, over many simulated windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, estimator_class
+from meanstream.pipelines.commands.papers.simulate.simulated_sets import print_simulated
+from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, RoundsResult
+
+
+def _option(help_text: str) -> Any:
+    return typer.Option(help=help_text)
+
+
+OWN_OPTIONS = (
+    "between_users",
+    "literal",
+    "effective_size",
+    "threshold",
+    "constant",
+    "reading",
+    "summary",
+    "second_moment",
+    "votes",
+)
+"""Options that only some estimators take; they are handed on if given."""
+
+VECTORS = ("dimension", "sparsity", "components", "smoothness", "radius", "theta")
+"""Options of estimators that answer several numbers; see `meanstream.pipelines.commands.papers.simulate.simulate_vectors`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedRoundsOptions:
+    """What a user says about a simulation of rounds, before anything is checked."""
+
+    config: ConfigOption = None
+    estimator: Annotated[str, _option(f"Estimator: {' | '.join(ESTIMATORS)}.")] = DEFAULT_ESTIMATOR
+    users: Annotated[int, _option("Number of users.")] = 10_000
+    epsilon: Annotated[float, _option("Privacy budget of one user's samples (item: of one sample).")] = 1.0
+    sizes: Annotated[
+        str,
+        _option(
+            "Samples per user: point:k | two:a,b,p (p: probability of b) | uniform:a,b | poisson:l | binomial:n,p | "
+            "lognormal:mean,s[,max] | zipf:s,max."
+        ),
+    ] = "poisson:5"
+    data: Annotated[str, _option("Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].")] = (
+        "rademacher:0"
+    )
+    between_users_law: Annotated[
+        str | None, _option("Users' own means: normal:SD | skewed:SD (default: all alike).")
+    ] = None
+    order: Annotated[str, _option("Order of users by size: shuffled | sorted.")] = "shuffled"
+    least_size: Annotated[
+        int, _option("Least number of samples of a participating user; participation then makes it public.")
+    ] = 1
+    mode: Annotated[str, _option("Form of the estimator: tuned | paper.")] = "tuned"
+    between_users: Annotated[float | None, _option("Declared standard deviation of users' means (plan, adaptive).")] = (
+        None
+    )
+    literal: Annotated[bool | None, _option("dame, mode paper: noise as printed.")] = None
+    effective_size: Annotated[int | None, _option("dame: m~ (default: the search of Theorem 2).")] = None
+    threshold: Annotated[str | None, _option("kent, split: min | median | a number of samples.")] = None
+    constant: Annotated[float | None, _option("kent: C of the bins (default: sqrt(2) in mode paper, else 0.5).")] = None
+    reading: Annotated[str | None, _option("duchi: one_bit | laplace.")] = None
+    summary: Annotated[str | None, _option("duchi: sample | mean.")] = None
+    second_moment: Annotated[float | None, _option("one_shot: expected mean square of users' means.")] = None
+    votes: Annotated[str | None, _option("kent: one_hot | three_hot.")] = None
+    samples_per_user: Annotated[int | None, _option("Number of samples of every user, instead of --sizes.")] = None
+    dimension: Annotated[int | None, _option("kent.linf, .l2, .sparse_*, .cover: number of coordinates.")] = None
+    sparsity: Annotated[int | None, _option("kent.sparse_*: number of coordinates that may differ from 0.")] = None
+    components: Annotated[int | None, _option("kent.mixture: number of components.")] = None
+    smoothness: Annotated[int | None, _option("kent.density: number of derivatives of the density.")] = None
+    radius: Annotated[
+        float | None, _option("Radius of the ball that holds the samples (kent.l2), or of kent.density and kent.cover.")
+    ] = None
+    theta: Annotated[
+        str | None, _option("Means of rademacher coordinates, or coefficients of a density, separated by commas.")
+    ] = None
+    option: Annotated[list[str] | None, _option("Own option of the estimator, NAME=VALUE; may be repeated.")] = None
+    runs: Annotated[int, _option("Independent repetitions.")] = 100
+    seed: Annotated[int, _option("Seed; run r depends on it and on r only.")] = 1
+    json: JsonOption = False
+
+    def sizes_of_users(self) -> str:
+        """Give the law of the number of samples of a user: all have as many, or as --sizes says."""
+        from meanstream.operators.validation import require
+
+        if self.samples_per_user is None:
+            return self.sizes
+        require(self.samples_per_user >= 1, "samples_per_user", "be at least 1", self.samples_per_user)
+        return f"point:{self.samples_per_user}"
+
+    def configuration(self) -> RoundsConfig:
+        """Check everything but the estimator's own options.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig
+        from meanstream.operators.validation import require
+
+        for name in VECTORS:
+            require(getattr(self, name) is None, name, f"be left out for {self.estimator}", getattr(self, name))
+        return RoundsConfig(
+            estimator=self.estimator,
+            users=self.users,
+            epsilon=self.epsilon,
+            sizes=self.sizes_of_users(),
+            data=self.data,
+            between_users_law=self.between_users_law,
+            order=self.order,
+            least_size=self.least_size,
+            mode=self.mode,
+            options=self.given(),
+            runs=self.runs,
+            seed=self.seed,
+        )
+
+    def given(self) -> dict[str, Any]:
+        """Give the estimator's own options that were given."""
+        named = {name: getattr(self, name) for name in OWN_OPTIONS}
+        given = {name: value for name, value in named.items() if value is not None}
+        return given | dict(_named_value(text) for text in self.option or ())
+
+
+def _named_value(text: str) -> tuple[str, Any]:
+    """Read NAME=VALUE, a number or a truth value where it looks like one.
+
+    Examples
+    --------
+    >>> _named_value("level=0.9"), _named_value("effective-size=10"), _named_value("reading=laplace")
+    (('level', 0.9), ('effective_size', 10), ('reading', 'laplace'))
+    """
+    import yaml
+
+    from meanstream.streaming.strict_yaml import read_strict_yaml
+
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadOption(f"option must be written NAME=VALUE, got {text!r}")
+    try:
+        return name.replace("-", "_"), read_strict_yaml(value)
+    except yaml.YAMLError:
+        raise BadOption(f"option must be written NAME=VALUE, got {text!r}") from None
+
+
+def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
+    """Simulate windows of a population's mean; print error, bias and coverage over the runs.
+
+    Answers are on [-1, 1]. `mse` and `bias` are of the estimate before it is clipped to [-1, 1]. The noise is
+    seeded, for simulation only. Vectors, densities and mixtures (kent.*) take data from other laws: rademacher
+    (--theta), corner:p, sphere, sparse:s,p, trigonometric (--theta), mixture:w=mean;..., shifted_uniform,
+    shifted_rademacher.
+
+    \b
+    Examples:
+      meanstream simulate rounds --estimator dame --users 10000 --epsilon 0.62857 --sizes two:100000,1000000,0.5 \\
+        --data rademacher:0 --runs 400 --mode paper --json
+      meanstream simulate rounds --estimator kent --threshold median --sizes uniform:1,199 --users 20000
+      meanstream simulate rounds --estimator plan --sizes poisson:5 --between-users-law normal:0.05
+      meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --samples-per-user 400
+      meanstream simulate rounds --estimator kent.mixture --components 2 --data "mixture:0.3=-0.5;0.7=0.5" \\
+        --users 3000 --samples-per-user 1000 --epsilon 4
+    """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.papers.simulate import simulate_vectors
+
+    if simulate_vectors.simulates_vectors(options):
+        simulate_vectors.simulate_vectors_of_family(options, options.given())
+        return
+    with refusing_options():
+        config = options.configuration()
+        estimator = config.build()
+    from meanstream.operators.papers.simulation.simulated_rounds import simulate_rounds
+    from meanstream.streaming.long_work import tracked_work
+
+    started = perf_counter()
+    result = simulate_rounds(config, estimator, lambda runs: tracked_work(runs, "simulating"))
+    rate = config.runs / (perf_counter() - started)
+    print_simulated(result, _as_text(result), rate, as_json=options.json)
+
+
+def _as_text(result: RoundsResult) -> str:
+    """Lay out one measure per line, and what was simulated."""
+    config = result.config
+    lines = [
+        f"mse            {_pair(result.mse, result.stderr)}   (answer cut to [-1, 1]: {result.mse_cut:.3g})",
+        f"predicted mse  {'-' if result.predicted_mse is None else format(result.predicted_mse, '.3g')}",
+        f"bias           {_pair(result.bias, result.bias_stderr)}   (theta {result.theta:g})",
+        f"coverage       {result.coverage:.3f}",
+    ]
+    if result.effective_size is not None:
+        lines.append(f"effective size {result.effective_size}" + (f", {result.bins} bins" if result.bins else ""))
+    unit = estimator_class(config["estimator"]).privacy_unit
+    lines.append(
+        f"{config['estimator']}, mode {config['mode']}; epsilon {config['epsilon']:g} per {unit}; "
+        f"{config['users']} users, sizes {config['sizes']}, data {config['data']}; {config['runs']} runs"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _pair(value: float, stderr: float | None) -> str:
+    return f"{value:.3g}" if stderr is None else f"{value:.3g} +- {stderr:.2g}"

@@ -1,0 +1,199 @@
+"""Reports from result files: what `simulate` or `audit` printed, or the means that a run of rounds wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from meanstream.pipelines.commands.report.report_audit import is_audit_result, report_of_audit
+from meanstream.pipelines.commands.report.report_drift import is_drift_result, report_of_drift
+from meanstream.pipelines.commands.report.report_parts import (
+    ReportPage,
+    ReportPart,
+    report_made,
+    report_part_command_line,
+    report_part_number,
+    report_part_options,
+    report_parts_as_html,
+)
+from meanstream.pipelines.options.option_errors import BadOption
+
+KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
+MOST_BYTES = 1 << 28
+"""Of a result: half a million windows; who names more has named something else."""
+
+_NOT_OF_OURS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a file of somebody else's runs into: a field that is missing, of another type, or too large."""
+
+
+def report_of_result(path: Path) -> ReportPage:
+    """Read a result file and report what it says.
+
+    Raises
+    ------
+    BadOption
+        If it is not one of `KINDS`.
+    """
+    try:
+        found = _page_of(path, _objects(path))
+        _ = None if found is None else report_parts_as_html(found)  # texts that are none show here
+    except _NOT_OF_OURS:
+        found = None
+    if found is None:
+        raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
+    return found
+
+
+def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
+    first = objects[0]
+    if {"value", "interval", "stages", "start"} <= first.keys():
+        return _of_windows(path, objects)
+    if len(objects) == 1 and "mse" in first and isinstance(first.get("config"), dict):
+        return _of_simulation(path, first)
+    if len(objects) == 1 and is_drift_result(first):
+        return report_of_drift(path, first)
+    if len(objects) == 1 and is_audit_result(first):
+        return report_of_audit(path, first)
+    return None
+
+
+def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
+    """Say what the windows answered: a picture, and figures."""
+    from statistics import median
+
+    from meanstream.pipelines.commands.report.report_charts import stages_chart, windows_chart
+
+    users = [row["users"] for row in rows]
+    table = [
+        ("windows", report_part_number(len(rows))),
+        ("users per window, median", report_part_number(median(users))),
+        ("from", rows[0]["start"]),
+        ("to", rows[-1]["end"]),
+        ("estimator", ", ".join(sorted({row["method"] for row in rows}))),
+    ]
+    if not isinstance(rows[-1]["value"], list):
+        widths = [(row["upper"] - row["lower"]) / 2 for row in rows]
+        table.append(("half-width of the interval, median", report_part_number(median(widths))))
+    said = "Each window's private mean over its users, with its interval."
+    parts = [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
+    drawn = stages_chart(rows[-1])
+    if drawn is not None:
+        said = f"The newest window, from {rows[-1]['start']}: the interval of each stage, as those before it chose it."
+        parts.append(ReportPart(title="Stages of a round", text=said, picture=drawn))
+    return parts
+
+
+def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
+    from meanstream.pipelines.page.page_figures import page_figures_of_window
+
+    made = [report_made(), ("source", path.name)]
+    rows = [page_figures_of_window(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
+    newest = events[-1]
+    privacy = [
+        ("protected", "all that one user sent within a window; a user in several windows is protected less"),
+        ("epsilon", report_part_number(float(newest["epsilon"]))),
+        ("delta", report_part_number(float(newest["delta"]))),
+        ("noise added by", "each user" if newest["trust"] == "local" else "a trusted curator"),
+        ("coverage of the intervals", report_part_number(float(newest["level"]))),
+    ]
+    return ReportPage(
+        title="Meanstream: rounds",
+        about=f"From the window estimates in {path.name}, all of which are public.",
+        parts=[*report_result_windows(rows), ReportPart(title="Privacy and reliability", table=privacy)],
+        facts=made,
+    )
+
+
+def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
+    from meanstream.pipelines.commands.report.report_charts import errors_chart, simulation_chart
+
+    config = result["config"]
+    agents = "checkpoints" in result
+    figures = [(name, report_part_number(value)) for name, value in result.items() if _figure(value)]
+    if agents:
+        last = [
+            (f"{name} at {result['checkpoints'][-1]:,} samples", report_part_number(series[-1]))
+            for name, series in _series(result)
+        ]
+        parts = [
+            ReportPart(
+                title="Convergence",
+                text="Mean squared error of the agents' estimates against samples per agent, with 95 % of its own "
+                "error. For comparison: learning alone (local), all raw data of an agent's class (ideal), and the "
+                "same releases with "
+                "true classes (oracle).",
+                picture=simulation_chart(result),
+                table=last,
+            )
+        ]
+    else:
+        said = "Mean squared error over simulated windows, with 95 % of its own error, and the predicted error."
+        parts = [ReportPart(title="Error", text=said, picture=errors_chart(result))]
+    parts.append(ReportPart(title="Reliability", table=figures))
+    parts.append(ReportPart(title="Privacy", table=_privacy(config, agents=agents)))
+    parts.append(ReportPart(title="Configuration", table=report_part_options(config)))
+    parts.append(ReportPart(title="The command that made the result", lines=_simulation_command(config, agents=agents)))
+    return ReportPage(
+        title=f"Meanstream: simulation of {'agents' if agents else 'rounds'}",
+        about=f"From {path.name}. The noise of a simulation is seeded and protects no one.",
+        parts=parts,
+        facts=[report_made(), ("source", path.name)],
+    )
+
+
+def _simulation_command(config: dict[str, Any], *, agents: bool) -> str:
+    """Write the command whose result has this configuration."""
+    if agents:
+        own = ("significance", "level")  # not options of the command
+        options = {name: value for name, value in config.items() if name not in own}
+        return report_part_command_line("simulate agents", options | {"json": True})
+    options = {name: value for name, value in config.items() if name != "options"}
+    flags = "".join(f" --option {name}={value}" for name, value in config.get("options", {}).items())
+    return report_part_command_line("simulate rounds", options) + flags + " --json"
+
+
+def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
+    unit = "one user's samples in a window; a user in several windows is protected less"
+    if agents:
+        unit = "one sample, over all releases of its agent; a person with many samples is protected less"
+    elif _protects_samples(config.get("estimator")):
+        unit = "one sample; a user with many samples is protected less"
+    rows = [("protected", unit), ("epsilon", report_part_number(float(config["epsilon"])))]
+    return [*rows, ("delta", report_part_number(float(config["delta"])))] if "delta" in config else rows
+
+
+def _protects_samples(estimator: Any) -> bool:
+    from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
+
+    return estimator in ESTIMATORS and estimator_class(estimator).privacy_unit == "sample"
+
+
+def _series(result: dict[str, Any]) -> list[tuple[str, list[float]]]:
+    names = ("mse", "local", "ideal", "oracle", "coverage", "type1", "type2")
+    return [(name, result[name]) for name in names if result.get(name) is not None]
+
+
+def _figure(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _objects(path: Path) -> list[dict[str, Any]]:
+    """Read one JSON object, or one per line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode()
+    except (OSError, UnicodeDecodeError):
+        raise BadOption(f"result must be a readable file, got {str(path)!r}") from None
+    if len(data) > MOST_BYTES:
+        raise BadOption(f"result must be at most {MOST_BYTES} bytes, got more in {str(path)!r}")
+    for pieces in ([text], [line for line in text.splitlines() if line.strip()]):
+        try:
+            found = [json.loads(piece) for piece in pieces]
+            _ = json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
+        except (ValueError, RecursionError):
+            continue
+        if found and all(isinstance(one, dict) for one in found):
+            return found
+    raise BadOption(f"result must be {KINDS}, got {str(path)!r}")

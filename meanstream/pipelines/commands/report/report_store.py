@@ -1,0 +1,256 @@
+"""Reports from the store of a run: everything in them is public, computed from what the ledger charged."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.report.report_parts import (
+    ReportPage,
+    ReportPart,
+    report_part_commands,
+    report_part_ledger_table,
+    report_part_number,
+    report_run_facts,
+)
+from meanstream.pipelines.commands.report.report_rounds import report_of_rounds
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.operators.records import Floats, ReleaseColumns
+    from meanstream.streaming.agents.agents_budget import Budgets
+    from meanstream.streaming.agents.public_population import PublicPopulation
+    from meanstream.streaming.store.store_audit import LedgerReport
+
+FLAGS = (
+    "lower",
+    "upper",
+    "epsilon",
+    "delta",
+    "mode",
+    "counter",
+    "noise",
+    "calibration",
+    "horizon",
+    "levels",
+    "schedule",
+    "memory",
+)
+PROBABLE = 0.5
+"""From there on the page and the report draw how means go with numbers of samples."""
+POINTS = 16
+"""Points of the course of convergence; a population is fitted for each."""
+
+
+def report_of_store(path: Path) -> ReportPage:
+    """Verify a store's ledger and report what was released.
+
+    **Privacy.** It reads the ledger's outputs, all of which are public, and no agent's own state: the report may leave
+    the trust domain.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, nothing has begun on it, or its ledger is not what was written.
+    """
+    from meanstream.streaming.rounds.rounds_budget import has_rounds_budget
+    from meanstream.streaming.store.store_audit import audit_ledger
+
+    ledger = audit_ledger(path)
+    return report_of_rounds(path, ledger) if has_rounds_budget(path) else _of_agents(path, ledger)
+
+
+def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
+    from meanstream.pipelines.commands.explain import command as explain
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.streaming.agents.agents_budget import agents_budgets
+    from meanstream.streaming.agents.own_state import own_settings
+    from meanstream.streaming.events.times import iso_time
+
+    settings = own_settings(path)
+    whole = agents_budgets(path, foretell=True)
+    times, parts = _course(path, settings)
+    parts.append(_budget_part(settings, whole))
+    parts.append(
+        ReportPart(
+            title="Reliability",
+            table=[
+                *report_part_ledger_table(ledger),
+                ("releases refused", report_part_number(whole.summary.refused)),
+                ("agents at their horizon", report_part_number(whole.summary.at_horizon)),
+            ],
+        )
+    )
+    options = AgentsOptions(lower=settings.lower, upper=settings.upper, mode=settings.mode)
+    facts = explain.explain_command_privacy(settings) | {
+        "collaboration": explain.explain_command_collaboration(options, settings),
+    }
+    parts.append(ReportPart(title="Privacy promise", lines=explain.explain_command_text(facts), aligned=True))
+    person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
+    parts.append(report_part_commands("agents", path, _flags(settings) | person))
+    return ReportPage(
+        title="Meanstream: agents",
+        about=f"From the store {path.name}; of releases only, hence public.",
+        parts=parts,
+        facts=[
+            *report_run_facts(path, settings),
+            ("releases, in event time", f"{iso_time(times[0])} to {iso_time(times[1])}" if times else "none yet"),
+        ],
+    )
+
+
+def _flags(settings: AgentsSettings) -> dict[str, Any]:
+    """Give the options that make these settings again; where releases have no end, counter and horizon are none."""
+    found = {name: getattr(settings, name) for name in FLAGS}
+    left_out = ("memory",) if not settings.remembers.forgets else ("counter", "horizon")
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
+def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
+    """Draw what the agents have spent, and say when their budgets end."""
+    from meanstream.pipelines.commands.report.report_charts import budget_chart
+    from meanstream.streaming.agents.budget_forecast import budget_forecast_text
+    from meanstream.streaming.metrics.metric_records import budget_histogram_record
+
+    limit = "endless" if settings.most_releases is None else str(settings.most_releases)
+    spent = [0] * ((whole.summary.spent_max if settings.most_releases is None else settings.horizon) + 1)
+    for row in whole.agents:
+        spent[row.spent] += 1
+    found = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
+    most = f"The agent with the most releases has made {found['most']} of {limit} releases. {settings.protected}"
+    if whole.forecast is not None:
+        most += f" {budget_forecast_text(whole.forecast)}"
+    return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
+
+
+def _times_narrower(gain: float) -> str:
+    return f"{gain:.2f} times narrower" if gain >= 1 else f"{1 / gain:.2f} times wider"
+
+
+def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] | None, list[ReportPart]]:
+    """Draw how the intervals became narrower as releases came, and the population at the end; say from when to when."""
+    from meanstream.pipelines.commands.report.report_charts import convergence_chart, counts_chart, population_chart
+    from meanstream.pipelines.page.page_figures import population_figure
+    from meanstream.streaming.metrics.telemetry import telemetry_of_population
+
+    points, last = report_convergence_of_store(path, settings)
+    if last is None:
+        return None, [ReportPart(title="Convergence", text="No agent has released anything yet.")]
+    fitted = population_figure(telemetry_of_population(last))
+    gain = points["alone"]["median"][-1] / points["together"]["median"][-1]
+    said = (
+        "Half-width of the intervals from releases alone: median, and 10 % to 90 % quantile over agents. Together uses "
+        "a population learned from all releases, alone uses each agent's own releases. Agents know more, since their "
+        "own samples have no noise for themselves. "
+        f"At the end intervals are {_times_narrower(gain)} together (median), by releases alone."
+    )
+    table = [
+        (
+            f"center {report_part_number(c['center'])}",
+            f"weight {c['weight']:.0%}, {report_part_number(c['agents'])} agents, "
+            f"standard error {report_part_number(c['center_stddev'])}",
+        )
+        for c in fitted["components"]
+    ]
+    about = f"{report_part_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
+    if fitted["spread"] is not None:
+        about += f" Means within a component differ by {report_part_number(fitted['spread'])} (standard deviation)."
+    dependent = fitted["dependent"]
+    if dependent is not None:
+        about += (
+            f" An agent's samples depend on each other ({dependent['probability']:.0%} probable). The variance that "
+            f"counts in the long run is {report_part_number(dependent['ratio'])} times the variance of neighboring "
+            "samples; intervals allow for it."
+        )
+    drawn = population_chart(fitted) if fitted["density"] else None
+    parts = [
+        ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),
+        ReportPart(title="Learned population", text=about, picture=drawn, table=table),
+    ]
+    goes = fitted["goes_with_count"]
+    if goes is not None and goes["probability"] >= PROBABLE and goes["n"]:
+        said = f"Means go with the number of an agent's samples: {goes['probability']:.0%} probable."
+        parts.append(ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes)))
+    parts += covariates_parts(fitted["covariates"])
+    return (points["first_time"], points["event_time"][-1]), parts
+
+
+def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
+    """Say what the releases showed of declared public covariates."""
+    if found is None:
+        return []
+    said = f"Declared public covariates explain {found['explained']:.0%} of the spread of the means."
+    table = [
+        (
+            one["name"],
+            f"explains {one['explained']:.0%}, size {report_part_number(one['size'])}, standard error "
+            f"{report_part_number(one['standard_error'])}, probability {one['probability']:.0%}",
+        )
+        for one in found["attributes"]
+    ]
+    return [ReportPart(title="Public covariates", text=said, table=table)]
+
+
+def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
+    """Public: quantiles of half-widths at some points of the ledger, and the population at its end.
+
+    The population is learned at each of these points anew, from everybody's newest release until then.
+    """
+    import numpy as np
+    from scipy.stats import norm
+
+    from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
+    from meanstream.streaming.agents.estimates import PersonalEstimates
+    from meanstream.streaming.engine.engine_options import EngineOptions
+    from meanstream.streaming.metrics.telemetry import QUANTILES
+
+    releases, times, names, covariates = _releases(path)
+    usual = "tests" if settings.mode == "paper" else "learned_prior"
+    options = EngineOptions(collaboration=usual, covariates=covariates)
+    estimates, followed, before = PersonalEstimates(settings, options), FollowedReleases(settings), NewestReleases()
+    points: dict[str, Any] = {"events": [], "event_time": [], "together": _bands(), "alone": _bands()}
+    points["first_time"] = float(times.min(initial=np.inf))
+    population: PublicPopulation | None = None
+    cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
+    for begin, end in pairwise(cuts.tolist()):
+        part = releases.take(np.arange(begin, end))
+        followed.observe(part, before.replaced(part))
+        newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
+        latest = followed.combined(releases.take(end - 1 - newest))
+        population = estimates.public_population(latest, followed.posterior, names)
+        alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
+        points["events"].append(int(latest.count.sum()))
+        points["event_time"].append(float(times[:end].max()))
+        for name, half_width in (
+            ("together", population.precision()[0]),
+            ("alone", np.minimum(alone, (settings.upper - settings.lower) / 2)),
+        ):
+            for band, value in zip(points[name].values(), np.quantile(half_width, QUANTILES).tolist(), strict=True):
+                band.append(value)
+    return points, population
+
+
+def _bands() -> dict[str, list[float]]:
+    return {"low": [], "median": [], "high": []}
+
+
+def _releases(path: Path) -> tuple[ReleaseColumns, Floats, list[str], AgentCovariates | None]:
+    """Read all releases of a ledger, in the order in which they were charged, their event times, and of whom."""
+    import numpy as np
+
+    from meanstream.operators.records import ReleaseColumns
+    from meanstream.streaming.agents.agents_releases import releases_of_ledger
+    from meanstream.streaming.agents.store_answers import covariates_of_last_run
+    from meanstream.streaming.store.state_store import Store
+
+    store = Store.read(path)
+    try:
+        releases = ReleaseColumns.joined(list(releases_of_ledger(store.ledger)))
+        times = [time for block in store.ledger.verified() for time in block.rows.time]
+        n = min(len(releases), len(times))  # an engine may be writing
+        used = releases.take(np.arange(n))
+        return used, np.array(times[:n], np.float64), store.agents(), covariates_of_last_run(store)
+    finally:
+        store.close()

@@ -1,0 +1,126 @@
+"""The options of everything that hosts agents, declared once: `run agents` and `explain agents` take the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from meanstream.pipelines.options.agent_side import AgentSideOptions
+from meanstream.pipelines.options.refresh_option import Refresh, refresh_in_force
+from meanstream.pipelines.options.shared_options import (
+    COLLABORATION,
+    OPERATION,
+    CollaborationOption,
+    CovariatesOption,
+    LevelOption,
+    OffsetsOption,
+    PopulationOption,
+    QuantilesOption,
+    RunnerArgOption,
+    RunnerOption,
+    SinkOption,
+    StddevOption,
+    cli_option,
+    option_numbers,
+    quorum_for,
+)
+
+if TYPE_CHECKING:
+    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.streaming.engine.engine_options import EngineOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsOptions(AgentSideOptions):
+    """What a user says about a stream of agents that get their estimates here."""
+
+    collaboration: CollaborationOption = None
+    stddev: StddevOption = None
+    covariates: CovariatesOption = None
+    level: LevelOption = 0.95
+    quantiles: QuantilesOption = None
+    refresh: Annotated[
+        str | None,
+        cli_option(
+            "How often agents with new samples get estimates, in event time, or never; default: 10s of a source "
+            "without end, else once at its end.",
+            COLLABORATION,
+        ),
+    ] = None
+
+    answers: Annotated[
+        str | None,
+        cli_option(
+            "Address that serves each agent its newest estimate (private): GET /v1/agents/AGENT with its token.",
+            OPERATION,
+        ),
+    ] = None
+    answer_tokens: Annotated[
+        Path | None,
+        cli_option(
+            "YAML file of AGENT: TOKEN for --answers; '*' is for all agents; default: a new token for all agents.",
+            OPERATION,
+        ),
+    ] = None
+    answers_remote: Annotated[
+        bool, cli_option("Access to --answers from other machines, unencrypted.", OPERATION, "--answers-remote")
+    ] = False
+    sink: SinkOption = "-"
+    population: PopulationOption = None
+
+    runner: RunnerOption = None
+    runner_arg: RunnerArgOption = None
+    offsets: OffsetsOption = None
+
+    def engine_options(self) -> EngineOptions:
+        """Check everything that is not privacy; see `StreamOptions.engine_options`."""
+        return replace(
+            super().engine_options(),
+            collaboration=self.collaboration_name,
+            level=self.level,
+            stddev=self.stddev,
+            covariates=self.declared_covariates,
+            quantiles=self.asked_quantiles,
+            refresh=self.refresh_in_force().seconds,
+        )
+
+    def refresh_in_force(self) -> Refresh:
+        """Say how often agents get estimates, and why: as given, else what suits the source."""
+        ends = self.until_end or self.offsets is not None
+        quorum = quorum_for(self.quorum, self.source, sort=self.sort)
+        return refresh_in_force(self.refresh, source=self.source, ends=ends, quorum=quorum)
+
+    def _begun(self) -> dict[str, Any]:
+        """As of the agents' side; on Beam there is no store."""
+        return {} if self.runner else super()._begun()
+
+    @property
+    def answers_here(self) -> bool:
+        """They are."""
+        return True
+
+    @property
+    def asked_quantiles(self) -> tuple[float, ...]:
+        """Quantiles that agents are told."""
+        from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
+
+        return valid_quantiles(option_numbers("quantiles", self.quantiles))
+
+    @property
+    def declared_covariates(self) -> AgentCovariates | None:
+        """Public attributes of the agents, read from their file."""
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
+
+        return None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
+
+    @property
+    def collaboration_name(self) -> str:
+        """The way to collaborate, by default that of the mode."""
+        return self.collaboration or ("tests" if self.mode == "paper" else "learned_prior")
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Role of each sink that was asked for, and its place; the private one is `estimates`."""
+        population = {} if self.population is None else {"population": self.population}
+        return {"estimates": self.sink, **super().sinks, **population}

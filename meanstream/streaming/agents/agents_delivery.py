@@ -1,0 +1,106 @@
+"""Letting out what agents were charged for, and their estimates when they are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.streaming.agents.agents_own_answers import OWN_ANSWERS
+from meanstream.streaming.agents.due_estimates import DueEstimates, MadeEstimates
+from meanstream.streaming.clock import Clock
+from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
+from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDelivery
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.wire import Release
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.store.state_store import Store
+
+
+class Delivery(CommittedDelivery):
+    """Writes committed releases, notices and dead letters to the sinks, and the estimates that are due.
+
+    The estimates are no committed events: after a crash they are computed again, from the same committed state.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        sinks: Sinks,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        stats: EngineStats,
+        clock: Clock,
+        health: EngineHealth,
+        crash: CrashHook,
+        meanwhile: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            store=store,
+            sinks=sinks,
+            stats=stats,
+            clock=clock,
+            health=health,
+            crash=crash,
+            meanwhile=meanwhile,
+            charged=Release,
+            charged_role="releases",
+            outbox=OUTBOX,
+            answers=OWN_ANSWERS,
+        )
+        self._due = DueEstimates(settings, options)
+
+    def deliver(
+        self,
+        agents: Agents,
+        followed: FollowedReleases,
+        event_time: float,
+        stop: Callable[[], bool],
+        *,
+        ended: bool,
+        by_clock: bool = False,
+    ) -> None:
+        """Write what was committed, then the estimates that are due, and make all durable; see `keep_trying`."""
+        self.keep_trying(partial(self._deliver, agents, followed, event_time, ended=ended, by_clock=by_clock), stop)
+
+    def _deliver(
+        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
+    ) -> None:
+        written = self._write_charged(), self._write_outbox()
+        with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
+            made = self._write_estimates(agents, followed, event_time, ended=ended, by_clock=by_clock)
+        final = self._due.final_after(made, ended=ended)
+        same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._due.final)
+        if same and made is None:
+            return
+        self._flush(written)
+        self._due.let_out(made, event_time, final=final)
+        if made is not None:
+            self._stats.estimates += len(made.estimates)
+            self._stats.median_half_width = made.median_half_width
+            self._stats.population = made.seen
+            self._stats.answers = made.answered
+
+    def _note(self) -> dict[str, Any]:
+        return {**super()._note(), **self._due.note()}
+
+    def _take(self, note: dict[str, Any]) -> None:
+        super()._take(note)
+        self._due.take(note)
+
+    def _write_estimates(
+        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
+    ) -> MadeEstimates | None:
+        """Write the estimates that are due; None if none was, or nobody asks for any."""
+        if self._sinks.estimates is None and self._sinks.population is None:
+            return None
+        made = self._due.make(agents, followed, event_time, ended=ended, by_clock=by_clock)
+        if made is not None:
+            self._sinks.write("estimates", made.estimates)
+            self._sinks.write("population", made.population)
+        return made

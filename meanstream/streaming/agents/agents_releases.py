@@ -1,0 +1,198 @@
+"""Releases as ledger rows and as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.own_histogram import SampleHistogram
+from meanstream.operators.agents.vote_of_spread import SpreadVote
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
+from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_places
+from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.times import iso_times
+from meanstream.streaming.events.topic_names import topics_place
+from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
+from meanstream.streaming.store.ledger_reader import LedgerReader
+from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.state_store import Store
+
+
+class _Votes(msgspec.Struct):
+    number: int
+    pairs: int
+    counts: list[int]
+
+
+class _WrittenVotes(_Votes, gc=False):
+    """Votes as `SpreadVotes` has them; made at a quarter of the time of a dictionary."""
+
+    noise_variance: float
+
+
+class _Counts(msgspec.Struct):
+    number: int
+    samples: int
+    counts: list[int]
+
+
+class _WrittenCounts(_Counts, gc=False):
+    """A histogram as `SampleCounts` has it."""
+
+    noise_variance: float
+
+
+class _Said(msgspec.Struct):
+    n: int
+    total: int
+    mean: float
+    noise_variance: float
+    votes: _Votes | None = None
+    histogram: _Counts | None = None
+
+
+_SAID = msgspec.json.Decoder(_Said)
+
+
+def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
+    """Write releases as they will leave the process."""
+    parts = [(batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)]
+    columns = {
+        name: np.concatenate([getattr(r, name) for r, _, _ in parts]) if parts else np.zeros(0, np.int64)
+        for name in ("agent", "index", "count", "total", "mean", "noise_variance")
+    }
+    columns["votes"] = np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
+    time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
+    version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
+    agent, index = columns["agent"].tolist(), columns["index"].tolist()
+    fields: dict[str, Any] = {
+        "release_id": release_ids(names, agent, index, deployment=settings.name),
+        "agent": [names[a] for a in agent],
+        "index": index,
+        "time": iso_times(time),
+        "n": columns["count"].tolist(),
+        "total": columns["total"].tolist(),
+        "mean": columns["mean"].tolist(),
+        "noise_variance": columns["noise_variance"].tolist(),
+    }
+    if settings.vote is not None:
+        fields["votes"] = _votes(columns["votes"], settings.vote)
+    if settings.histogram is not None:
+        told = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
+        fields["histogram"] = _counts(told, settings.histogram)
+    lines = encode_columns_as_lines(Release, fields, _privacy(settings))
+    return LedgerRows(
+        agent=agent,
+        release_index=index,
+        input_version=version.view(np.int64).tolist(),
+        time=time.tolist(),
+        output=list(lines.lines),
+    )
+
+
+def _votes(votes: Ints, vote: SpreadVote) -> list[_WrittenVotes]:
+    number, pairs, counts = votes[:, 0].tolist(), votes[:, 1].tolist(), votes[:, 2:].tolist()
+    return list(map(_WrittenVotes, number, pairs, counts, repeat(float(vote.noise.variance))))
+
+
+def _counts(told: Ints, histogram: SampleHistogram) -> list[_WrittenCounts]:
+    if not len(told):
+        return []
+    number, samples, counts = told[:, 0].tolist(), told[:, 1].tolist(), told[:, 2:].tolist()
+    return list(map(_WrittenCounts, number, samples, counts, repeat(float(histogram.noise.variance))))
+
+
+def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
+    """Public: the releases that a ledger of agents has charged, in their order and in blocks.
+
+    Raises
+    ------
+    LedgerFaultError
+        If the ledger is not what was written.
+    """
+    for block in ledger.verified():
+        rows = block.rows
+        said = [_SAID.decode(output) for output in rows.output]
+        votes = [(0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts) for one in said]
+        told = [() if (h := one.histogram) is None else (h.number, h.samples, *h.counts) for one in said]
+        yield ReleaseColumns(
+            agent=np.array(rows.agent, np.int64),
+            index=np.array(rows.release_index, np.int64),
+            count=np.array([one.n for one in said], np.int64),
+            total=np.array([one.total for one in said], np.int64),
+            mean=np.array([one.mean for one in said], np.float64),
+            noise_variance=np.array([one.noise_variance for one in said], np.float64),
+            votes=np.array(votes, np.int64).reshape(-1, 2 + VOTE_BINS),
+            histogram=np.array(told, np.int64).reshape(len(said), -1 if said else 0),
+        )
+
+
+OWN_RELEASES = "own releases"
+"""Kind of the chunks of what each agent has released."""
+
+
+def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
+    """Go on with what each agent has released; stores of older versions have it in the ledger only."""
+    own, saved = followed.own, False
+    for chunk, columns in store.chunks(OWN_RELEASES):
+        own.restore(chunk, columns)
+        saved = True
+    if own.combines and not saved:
+        for releases in releases_of_ledger(store.ledger):
+            own.observe(releases)
+
+
+def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:
+    """Tell which agents made the last release of their horizon, and when."""
+    last = [batch.releases.index == settings.most_releases for batch in batches]
+    agents = [a for batch, at in zip(batches, last, strict=True) for a in batch.releases.agent[at].tolist()]
+    times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
+    privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
+    columns: dict[str, Any] = {"agent": [names[a] for a in agents], "time": iso_times(np.array(times, np.float64))}
+    return encode_columns_as_lines(
+        BudgetEvent, columns, {"spent": settings.horizon, "horizon": settings.horizon, **privacy}
+    )
+
+
+def release_refusal_lines(
+    rows: LedgerRows, refused: Sequence[int], names: Sequence[str], settings: AgentsSettings
+) -> EventLines:
+    """Tell that releases were refused, what was spent and what remains."""
+    agent, spent = [rows.agent[i] for i in refused], [rows.release_index[i] for i in refused]
+    horizon = settings.most_releases
+    columns: dict[str, Any] = {
+        "release_id": release_ids(names, agent, spent, deployment=settings.name),
+        "agent": [names[a] for a in agent],
+        "time": iso_times(np.array([rows.time[i] for i in refused])),
+        "spent": spent,
+        "remaining": [None if horizon is None else horizon - s for s in spent],
+    }
+    return encode_columns_as_lines(Refusal, columns, {"asked": 1})
+
+
+def release_dead_letter_lines(
+    rejects: Rejects, source: str, kind: type[DeadLetter] | type[PrivateDeadLetter] = DeadLetter
+) -> EventLines:
+    """Tell which records were not used and why."""
+    position = np.array(rejects.position, np.int64)
+    places = [topics_place(source, number) for number in column_partitions(position).tolist()]
+    columns: dict[str, Any] = {
+        "reason": rejects.reason,
+        "partition": [partition for _, partition in places],
+        "position": column_places(position).tolist(),
+        "size": rejects.size,
+    }
+    if any(name != source for name, _ in places):  # several topics
+        columns["source"] = [name for name, _ in places]
+    return encode_columns_as_lines(kind, columns, {"source": source})
+
+
+def _privacy(settings: AgentsSettings) -> dict[str, Any]:
+    return {"epsilon": float(settings.epsilon), "delta": float(settings.delta), "mode": settings.mode}

@@ -1,0 +1,201 @@
+"""What every engine does: read a batch, take it in, commit, deliver; until the source ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
+from meanstream.streaming.engine.engine_delivery import CommittedDelivery
+from meanstream.streaming.engine.engine_health import Connected, EngineHealth
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects
+from meanstream.streaming.sources.source_protocol import Begins, KnowsOffsets, Shared, Source
+from meanstream.streaming.store.state_store import Store
+
+Stats = TypeVar("Stats", bound=EngineStats)
+Taken = TypeVar("Taken")
+
+
+def never_stop_loop() -> bool:
+    """Do not stop before the source ends."""
+    return False
+
+
+HISTORY = "history"
+"""Name of the state that holds what a page has shown."""
+
+
+class KeptHistory(Protocol):
+    """What is to outlive a restart beside the engine's own state, as plain values; both are for the engine's thread."""
+
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
+        """Give what is to be kept, None if nothing new is worth a write."""
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from what was kept."""
+
+
+class EngineLoop(ABC, Generic[Stats, Taken]):
+    """The loop of an engine; an engine says what it takes in, commits and delivers.
+
+    After a crash it continues from the last commit. The parameters are those that all engines have.
+    """
+
+    state_name: ClassVar[str]
+    """Name of the engine's state in the store."""
+    log: ClassVar[logging.Logger]
+    delivery: CommittedDelivery
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        store: Store,
+        options: EngineOptions,
+        stats: Stats,
+        clock: Clock | None,
+        crash: CrashHook,
+        on_turn: Callable[[Stats], None] | None,
+        health: EngineHealth | None,
+    ) -> None:
+        self.stats = stats
+        stats.lateness = options.allowed_lateness
+        self.health = health or EngineHealth()
+        if isinstance(source, Connected):
+            self.health.watch(source)
+        self._source = source
+        self._store = store
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._crash = crash
+        self._on_turn = on_turn
+        self._positions: dict[str, Position] = {}
+        self._active: tuple[int, ...] = ()
+        self.history: KeptHistory | None = None
+        self._resumed = False
+        self._ended = False  # the last commit took in the end of a bounded source
+
+    def run(self, stop: Callable[[], bool] = never_stop_loop) -> Stats:
+        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
+
+        Raises
+        ------
+        StoreError, SourceLostError, SinkLostError
+            If the store, the source or a sink cannot be used any more. Another run continues.
+        """
+        if not self._resumed:
+            self.resume()
+        self._deliver(stop, ended=self._ended)
+        self._report()
+        while not stop():
+            began = time.perf_counter()
+            self.delivery.hear()
+            with crash_step(CrashPoint.READ_BATCH, self._crash):
+                batch = self._source.next_batch(self._options.batch_size)
+            self.stats.input_lag, self.stats.input_lags = batch.lag, batch.lags
+            if batch.exhausted:
+                if not self._ended or self._has_waiting():
+                    self._turn(batch, stop, ended=True)
+                    self._report(began)
+                break
+            if self._nothing_new(batch):
+                self.health.turned()
+                self._clock.sleep(self._options.poll)
+                continue
+            self._turn(batch, stop, ended=False)
+            self._report(began)
+        self.health.stopping()
+        if self.history is not None:
+            with self._store.transaction():
+                self._save_history(ending=True)
+        self.delivery.mark()
+        return self.stats
+
+    def resume(self) -> None:
+        """Continue from the last commit, if there is one.
+
+        Raises
+        ------
+        ValueError
+            If source or sinks are not those that the store was used with.
+        """
+        self._resumed = True
+        self.delivery.require_own(self._source.elsewhere if isinstance(self._source, Shared) else None)
+        self._store.keep()  # partitions are owned in its name from here on
+        state = self._store.state(self.state_name)
+        if state is not None:
+            self._restore(state)
+            self._positions = state["positions"]
+            self._ended = bool(state["ended"])
+        if self.history is not None and (kept := self._store.state(HISTORY)) is not None:
+            self.history.restore_history(kept)
+        position = self._positions.get(self._source.name)
+        if position is not None:
+            self._source.restore(position)
+        elif isinstance(self._source, Begins):
+            self._source.begin()
+        begin = self._begun()
+        self.delivery.resume()
+        self.health.started()
+        # Not the position: the offset in a file tells how many digits its values have.
+        where = {"source": self._source.name, "store": str(self._store.path)}
+        self.log.info("started" if state is None else "resumed", extra={**where, **begin})
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take over the state of the last commit, positions and end apart."""
+
+    @abstractmethod
+    def _begun(self) -> dict[str, Any]:
+        """Bring the statistics up to date; give what the log says of the beginning."""
+
+    @abstractmethod
+    def _has_waiting(self) -> bool:
+        """Tell whether something that was read has not been counted, although the source has ended."""
+
+    @abstractmethod
+    def _take_in(self, batch: Batch, *, ended: bool) -> Taken:
+        """Admit a batch, whose rejected records grow by that; give what the watermark has made of it."""
+
+    @abstractmethod
+    def _commit(self, position: Position, taken: Taken, rejects: Rejects, *, ended: bool) -> None:
+        """Commit position, state, ledger and outgoing events: all or nothing."""
+
+    @abstractmethod
+    def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
+        """Write what was committed to the sinks."""
+
+    def _save_history(self, *, ending: bool = False) -> None:
+        """Write, within a transaction, what a page has shown so far."""
+        kept = None if self.history is None else self.history.history_since(ending=ending)
+        if kept is not None:
+            self._store.put_state(HISTORY, kept)
+
+    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
+        with crash_step(CrashPoint.UPDATE_AGENTS, self._crash):
+            taken = self._take_in(batch, ended=ended)
+        with crash_step(CrashPoint.COMMIT, self._crash):
+            self._commit(batch.position, taken, batch.rejects, ended=ended)
+        self._active, self._ended = batch.active, ended
+        if isinstance(self._source, KnowsOffsets):
+            self._source.commit(batch.position)
+        self._deliver(stop, ended=ended)
+
+    def _report(self, began: float | None = None) -> None:
+        """Tell whoever watches that all is committed and delivered, after a turn that began then."""
+        if began is not None:
+            self.stats.batch_seconds = time.perf_counter() - began
+        self.health.turned()
+        if self._on_turn is not None:
+            self._on_turn(self.stats)
+
+    def _nothing_new(self, batch: Batch) -> bool:
+        """Say that neither records nor the end of waiting for a partition have come."""
+        same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
+        return same and not len(batch.samples) and not len(batch.rejects)

@@ -1,0 +1,114 @@
+"""How the engine runs, apart from privacy: all of this may change between two runs on a store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from meanstream.operators.agents.agents_settings import WIDEST
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.prior_with_covariates import PRIORS
+from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
+from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
+from meanstream.operators.validation import require, require_between, require_positive, valid_float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Options of a run.
+
+    Parameters
+    ----------
+    batch_size : int
+        Greatest number of samples per turn, hence per commit.
+    allowed_lateness : float
+        How far a sample's event time may lie behind the newest one, in seconds. Releases wait for it. Of rounds without
+        end: how long a window stays open behind its end by the clock.
+    max_future : float
+        How far event time may run ahead of the clock, in seconds; a device that is hours fast is refused.
+    quorum : {1, 2}
+        How many agents of a partition must have reached a time before others are late by it; not of rounds. With 2, no
+        single clock can make the others late; see `meanstream.streaming.engine.watermark.Watermark`. 1 is for a source
+        that is sorted, or whose senders are trusted.
+    max_agents : int
+        Agents or users that may ever be entered; samples of further ones are rejected. It bounds memory and store.
+    max_dead_letters : int
+        Rejected records that the store ever tells of one by one, where a sink asks for them; the rest are counted.
+    out_of_bounds : {"clip"}
+        What becomes of values outside the declared bounds: they count as the nearest bound. Whether a sample counts is
+        public (a release tells of how many it is, a report that its user took part) and cannot depend on a value.
+    late : {"reject", "accept"}
+        What becomes of late samples. "accept" lets them count from now on, at the watermark: for replayed records.
+    collaboration : str
+        How an agent learns from the releases: "learned_prior", "pooled_prior", "james_stein", "tests" or "none".
+    level : float
+        Nominal coverage of the intervals.
+    stddev : float or None
+        Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
+        agent's own mean, from its own samples.
+    covariates : AgentCovariates or None
+        Public attributes of the agents, by declaration: the learned prior knows their effects. They are for
+        "learned_prior" and "pooled_prior".
+    quantiles : tuple of float
+        Quantiles of its own values that an agent is told, where the settings have a histogram; each in (0, 1).
+    refresh : float or None
+        Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
+        most once per commit; 0: at each commit; None: only at the end of a bounded source.
+    drain : bool
+        At the end of a bounded source, take in the samples that still wait for event time; what lies before them is
+        late from then on.
+    final_release : bool
+        At the end of a bounded source every agent with new samples releases once more, within its horizon.
+    idle_after : float or None
+        Seconds without a record after which event time goes on by the clock, so that samples which wait are let go.
+        Only for sources that say when no partition has more to come, as topics do. None: never. Rounds do not use it:
+        their windows end by what is public.
+    poll : float
+        Seconds to wait when a source has nothing.
+    """
+
+    batch_size: int = 262_144
+    allowed_lateness: float = 0.0
+    max_future: float = MAX_FUTURE
+    quorum: int = QUORUM
+    max_agents: int = MAX_AGENTS
+    max_dead_letters: int = MAX_DEAD_LETTERS
+    out_of_bounds: Literal["clip"] = "clip"
+    late: Literal["reject", "accept"] = "reject"
+    collaboration: str = "learned_prior"
+    level: float = 0.95
+    stddev: float | None = None
+    covariates: AgentCovariates | None = None
+    quantiles: tuple[float, ...] = ()
+    refresh: float | None = 86_400.0
+    drain: bool = True
+    final_release: bool = True
+    idle_after: float | None = None
+    poll: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
+        for name in ("allowed_lateness", "max_future", *(() if self.refresh is None else ("refresh",))):
+            value = getattr(self, name)
+            require(math.isfinite(value) and value >= 0, name, "be at least 0 and finite", value)
+        require(self.quorum in (1, 2), "quorum", "be 1 or 2", self.quorum)
+        require(self.max_agents >= 1, "max_agents", "be at least 1", self.max_agents)
+        require(self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters)
+        rule = "be 'clip': the choice of samples is public, and must not depend on values"
+        require(self.out_of_bounds == "clip", "out_of_bounds", rule, self.out_of_bounds)
+        require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
+        object.__setattr__(self, "level", valid_float("level", self.level))
+        require_between(0, 1, level=self.level)
+        object.__setattr__(self, "quantiles", valid_quantiles(self.quantiles))
+        if self.stddev is not None:
+            object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
+            require_positive(stddev=self.stddev)
+            require(self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev)  # its square is a number
+        if self.covariates is not None:
+            rule = f"be {' or '.join(PRIORS)} where there are covariates"
+            require(self.collaboration in PRIORS, "collaboration", rule, self.collaboration)
+        if self.idle_after is not None:
+            require(math.isfinite(self.idle_after), "idle_after", "be finite", self.idle_after)
+            require_positive(idle_after=self.idle_after)
+        require_positive(poll=self.poll)

@@ -1,0 +1,211 @@
+"""What a user types to name a topic: `kafka://host:9092,host2:9092/topic?group=...`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import unquote
+
+from meanstream.operators.validation import closest_valid, require
+from meanstream.streaming.events.topic_names import MOST_TOPICS, SEPARATOR, joined_topics, topics_joined
+from meanstream.streaming.kafka.connection.kafka_configuration import Settings, read_configuration
+from meanstream.streaming.kafka.connection.schema_registry import PREFIX, registry_address
+
+SCHEME = "kafka://"
+DEFAULT_GROUP = "meanstream"
+MAX_PARTITIONS = 100_000
+
+SOURCE_OPTIONS = ("group", "partitions", "start", "gap", "config", "registry")
+SINK_OPTIONS = ("create", "config", "registry")
+
+_BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_GROUP = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+
+
+def is_kafka_location(location: str) -> bool:
+    """Say whether a location names a Kafka topic."""
+    return location.lower().startswith(SCHEME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaLocation:
+    """A topic, and how its brokers are reached.
+
+    Attributes
+    ----------
+    role : str
+        Option that named it ("source", "releases", ...), for messages.
+    brokers : str
+        Addresses, separated by commas.
+    topic : str
+        Name of the topic; of a source that may have several, their names, see `each`.
+    group : str
+        Source: the consumer group under which the owner of each partition and the offsets read are noted.
+    partitions : tuple of int or None
+        Source: the partitions that this store owns; None for all.
+    start : {"earliest", "latest"}
+        Source: where to begin in partitions that the store has not seen.
+    gap : {"refuse", "skip"}
+        Source: what to do when retention deleted records that were not read yet.
+    create : int or None
+        Sink: make the topic with so many partitions if it is missing.
+    config : Path or None
+        File of librdkafka properties.
+    settings : tuple of pairs
+        Its content, with secrets filled in; it is in no message and not in the representation.
+    registry : str or None
+        Address of the Schema Registry by which values are written.
+    registry_settings : tuple of pairs
+        What the file says of it (`schema.registry.basic.auth.user.info` and others).
+
+    Examples
+    --------
+    >>> location = KafkaLocation.parse("kafka://127.0.0.1:9092/samples?partitions=0,2-3")
+    >>> location.topic, location.partitions, location.group
+    ('samples', (0, 2, 3), 'meanstream')
+    >>> KafkaLocation.parse("kafka://127.0.0.1:9092/samples?gruop=a")
+    Traceback (most recent call last):
+    ValueError: source must have options that are known, got 'gruop'; did you mean 'group'?
+    """
+
+    role: str
+    brokers: str
+    topic: str
+    group: str = DEFAULT_GROUP
+    partitions: tuple[int, ...] | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+    gap: Literal["refuse", "skip"] = "refuse"
+    create: int | None = None
+    config: Path | None = None
+    settings: Settings = field(default=(), repr=False)
+    registry: str | None = None
+    registry_settings: Settings = field(default=(), repr=False)
+
+    @classmethod
+    def parse(
+        cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None, several: bool = False
+    ) -> Self:
+        """Read an address, and the file of properties that it names.
+
+        Parameters
+        ----------
+        text : str
+            `kafka://BROKER[,BROKER...]/TOPIC[?OPTION=VALUE&...]`.
+        role : str
+            Option that named it. A "source" is read, everything else is written to.
+        environment : mapping, optional
+            Where `env:NAME` is looked up; `os.environ` by default.
+        several : bool
+            Whether TOPIC may be several, with commas between them.
+
+        Raises
+        ------
+        ValueError
+            Naming the role or the option, the rule and the value; never a secret.
+        """
+        brokers, topic, query = _split(text, role, several=several)
+        given = _options(query, role)
+        config = Path(given["config"]) if "config" in given else None
+        start, gap = given.get("start", "earliest"), given.get("gap", "refuse")
+        require(start in ("earliest", "latest"), "start", "be 'earliest' or 'latest'", start)
+        require(gap in ("refuse", "skip"), "gap", "be 'refuse' or 'skip'", gap)
+        settings = () if config is None else read_configuration(config, environment)
+        group = given.get("group", DEFAULT_GROUP)
+        require(_GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group)
+        whole = "partitions" not in given or SEPARATOR not in topic
+        require(
+            whole, "partitions", "be left out with several topics, whose agents one store has", given.get("partitions")
+        )
+        return cls(
+            role=role,
+            brokers=brokers,
+            topic=topic,
+            group=group,
+            partitions=_partitions(given["partitions"]) if "partitions" in given else None,
+            start=start,  # type: ignore[arg-type]  # checked above
+            gap=gap,  # type: ignore[arg-type]
+            create=_count(given["create"]) if "create" in given else None,
+            config=config,
+            settings=tuple(pair for pair in settings if not pair[0].startswith(PREFIX)),
+            registry=registry_address(given["registry"]) if "registry" in given else None,
+            registry_settings=tuple(pair for pair in settings if pair[0].startswith(PREFIX)),
+        )
+
+    @property
+    def seen_in(self) -> str:
+        """Name the file of properties, for the end of a message."""
+        return "" if self.config is None else f" (see {str(self.config)!r})"
+
+    def each(self) -> list[Self]:
+        """Give the location of each of its topics."""
+        return [replace(self, topic=topic) for topic in topics_joined(self.topic)]
+
+    def same_cluster(self, other: KafkaLocation) -> bool:
+        """Say whether one client can serve both."""
+        return self.brokers == other.brokers and self.settings == other.settings
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.brokers}/{self.topic}"
+
+
+def _split(text: str, role: str, *, several: bool) -> tuple[str, str, str]:
+    form = "be kafka://HOST:PORT/TOPIC?OPTION=VALUE"
+    if "@" in text.partition("?")[0]:
+        raise ValueError(f"{role} must name brokers only, got a user or password before them: use config=FILE")
+    address, _, query = text.partition("?")
+    require(is_kafka_location(address), role, form, address)
+    brokers, _, topic = address[len(SCHEME) :].partition("/")
+    for broker in brokers.split(","):
+        require(_BROKER.fullmatch(broker) is not None, role, f"{form} with brokers HOST:PORT", broker)
+    topics = topics_joined(topic)
+    require(several or len(topics) == 1, role, "be one topic (several are for the source of an engine)", topic)
+    require(len(topics) <= MOST_TOPICS, role, f"be at most {MOST_TOPICS} topics", len(topics))
+    for i, one in enumerate(topics):
+        good = _TOPIC.fullmatch(one) is not None and one not in (".", "..")
+        require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", one)
+        require(one not in topics[:i], role, "name each topic once", one)
+    return brokers, joined_topics(topics), query
+
+
+def _options(query: str, role: str) -> dict[str, str]:
+    own, others = (SOURCE_OPTIONS, SINK_OPTIONS) if role == "source" else (SINK_OPTIONS, SOURCE_OPTIONS)
+    given: dict[str, str] = {}
+    for option in query.split("&") if query else ():
+        name, _, value = option.partition("=")
+        value = unquote(value)
+        if name not in own and name in others:
+            side = "read from" if role == "source" else "written to"
+            raise ValueError(f"{role} must have options of a topic that is {side}, got {name!r}; {', '.join(own)}")
+        if name not in own:
+            raise ValueError(f"{role} must have options that are known, got {name!r}{closest_valid(name, own)}")
+        if name in given:
+            raise ValueError(f"{role} must have each option once, got {name!r} again")
+        if not value:
+            raise ValueError(f"{name} must have a value, got none")
+        given[name] = value
+    return given
+
+
+def _partitions(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
+        if match is None:
+            raise ValueError(f"partitions must be numbers and ranges such as 0,2-3, got {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        require(
+            first <= last < MAX_PARTITIONS, "partitions", f"be ranges from low to high below {MAX_PARTITIONS}", part
+        )
+        found += range(first, last + 1)
+    require(len(set(found)) == len(found), "partitions", "be distinct", text)
+    return tuple(sorted(found))
+
+
+def _count(text: str) -> int:
+    ok = re.fullmatch(r"\d{1,6}", text) is not None and 1 <= int(text) < MAX_PARTITIONS
+    require(ok, "create", "be a number of partitions from 1 on", text)
+    return int(text)

@@ -1,0 +1,221 @@
+"""Topics: what a broker says of one, making it where it is missing, and noticing that it is another one now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from meanstream.operators.validation import closest_valid
+from meanstream.streaming.kafka.connection.kafka_client import (
+    AdminClient,
+    KafkaError,
+    KafkaException,
+    KafkaLostError,
+    NewTopic,
+    TopicCollection,
+    client_event_error,
+    describe_client_error,
+    is_retriable_by_client,
+)
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+
+WAIT_SECONDS = 15.0
+"""So long is waited for what a broker was asked."""
+
+GONE_SECONDS = 10.0
+"""A topic that is unknown for so long is taken as deleted: a broker that has just started may not know it yet."""
+
+_NO_ID = "A" * 22  # sixteen zero bytes: a broker older than topic ids
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a broker says of a topic.
+
+    Attributes
+    ----------
+    name : str
+    id : str
+        Differs from that of an earlier topic of the same name; empty if the broker gives none.
+    partitions : int
+        Number of partitions.
+    operations : frozenset of str
+        What these credentials may do, such as "READ" and "WRITE"; empty if the broker does not tell.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    operations: frozenset[str] = field(default=frozenset())
+
+    def allows(self, operation: str) -> bool:
+        """Say whether these credentials may do something; true if the broker does not tell."""
+        return not self.operations or operation in self.operations
+
+
+def find_topic(admin: AdminClient, location: KafkaLocation) -> Topic | None:
+    """Ask for a topic; None if it does not exist.
+
+    Raises
+    ------
+    ValueError
+        If these credentials may not see it, or the brokers do not answer.
+    """
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return _described(_ask(admin, location.topic, operations=True).result(WAIT_SECONDS))
+        except KafkaException as error:
+            code = client_event_error(error).code()
+            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if not is_retriable_by_client(error) or time.monotonic() > end:
+                raise ValueError(_refused(location, error)) from None
+            time.sleep(0.1)
+
+
+def require_topic(admin: AdminClient, location: KafkaLocation, operation: str) -> Topic:
+    """Ask for a topic that must exist, and on which an operation ("READ", "WRITE") must be allowed.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the topic and, if it is misspelled, the closest one.
+    """
+    topic = find_topic(admin, location)
+    if topic is None:
+        known = sorted(name for name in admin.list_topics(timeout=WAIT_SECONDS).topics if not name.startswith("__"))
+        hint = closest_valid(location.topic, known, listed="the brokers have")
+        raise ValueError(f"{location.role} must be a topic that exists, got {location.topic!r}{hint}")
+    if not topic.allows(operation):
+        raise ValueError(f"{location.role} must be a topic with the right to {operation}, got {location.topic!r}")
+    return topic
+
+
+def ensure_topic(
+    admin: AdminClient, location: KafkaLocation, *, operation: str = "WRITE", config: Mapping[str, str] | None = None
+) -> Topic:
+    """Ask for a topic, and make it if it is missing and the address says with how many partitions (`create=N`).
+
+    Parameters
+    ----------
+    admin : AdminClient
+    location : KafkaLocation
+    operation : str
+        What must be allowed on it.
+    config : mapping, optional
+        Settings of a new topic, such as `cleanup.policy`.
+
+    Raises
+    ------
+    ValueError
+        If it is missing and not to be made, or cannot be.
+    """
+    if location.create is not None and find_topic(admin, location) is None:
+        new = NewTopic(location.topic, location.create, -1, config=dict(config or {}))
+        try:
+            admin.create_topics([new])[location.topic].result(WAIT_SECONDS)
+        except KafkaException as error:
+            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+                raise ValueError(_refused(location, error)) from None
+        end = time.monotonic() + WAIT_SECONDS
+        while find_topic(admin, location) is None and time.monotonic() < end:
+            time.sleep(0.05)
+    return require_topic(admin, location, operation)
+
+
+class TopicWatch:
+    """Asks for a topic now and then without waiting for the answer.
+
+    Parameters
+    ----------
+    admin : AdminClient
+    location : KafkaLocation
+    topic : Topic
+        As it was when reading began.
+    seconds : float
+        Time between two questions.
+    """
+
+    def __init__(self, admin: AdminClient, location: KafkaLocation, topic: Topic, seconds: float) -> None:
+        self._admin = admin
+        self._location = location
+        self._topic = topic
+        self._seconds = seconds
+        self._next = time.monotonic() + seconds
+        self._asked: Future[Any] | None = None
+        self._missing_since: float | None = None
+
+    def soon(self) -> None:
+        """Ask at the next opportunity."""
+        self._next = min(self._next, time.monotonic() + 0.2)
+
+    def look(self) -> Topic | None:
+        """Give what the broker said since the last look, if it said anything.
+
+        Raises
+        ------
+        KafkaLostError
+            If the topic is gone, or another one has its name.
+        """
+        now = time.monotonic()
+        self._admin.poll(0)  # what it has to say would pile up
+        if self._asked is None:
+            if now >= self._next:
+                self._asked = _ask(self._admin, self._topic.name, operations=False)
+            return None
+        if not self._asked.done():
+            return None
+        asked, self._asked, self._next = self._asked, None, now + self._seconds
+        error = asked.exception()
+        if error is None:
+            self._missing_since = None
+            topic = _described(asked.result())
+            try:
+                check_same_topic(self._location, self._topic.id, topic)
+            except ValueError as other:
+                raise KafkaLostError(str(other)) from None
+            return topic
+        if isinstance(error, KafkaException) and client_event_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            self._missing_since = now if self._missing_since is None else self._missing_since
+            if now - self._missing_since > GONE_SECONDS:
+                raise KafkaLostError(f"{self._location.role} must keep existing, got no topic {self._topic.name!r}")
+            self.soon()
+        return None
+
+
+def check_same_topic(location: KafkaLocation, known_id: str, topic: Topic) -> None:
+    """Refuse a topic that was deleted and made again: its offsets mean other records.
+
+    Raises
+    ------
+    ValueError
+        Naming the topic.
+    """
+    if known_id and topic.id and known_id != topic.id:
+        raise ValueError(
+            f"{location.role} must be the topic that this store was filled from, got a new one of the name "
+            f"{topic.name!r}: begin a new store"
+        )
+
+
+def _ask(admin: AdminClient, name: str, *, operations: bool) -> Future[Any]:
+    futures: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection([name]), include_authorized_operations=operations, request_timeout=WAIT_SECONDS
+    )
+    return futures[name]
+
+
+def _described(found: Any) -> Topic:
+    topic_id = str(found.topic_id)
+    operations = frozenset(operation.name for operation in found.authorized_operations or ())
+    return Topic(found.name, "" if topic_id == _NO_ID else topic_id, len(found.partitions), operations)
+
+
+def _refused(location: KafkaLocation, error: KafkaException) -> str:
+    if client_event_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"{location.role} must be a topic that these credentials may use, got {location.topic!r}"
+    return f"{location.role} must be a topic that can be used, got {location.topic!r} ({describe_client_error(error)})"

@@ -1,0 +1,337 @@
+"""A Schema Registry by Confluent's interface: schemas by their ids, and those of our own events."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from typing import Any, NoReturn, Self
+from urllib.parse import quote, urlsplit
+
+from meanstream.operators.validation import require
+from meanstream.streaming.kafka.connection.kafka_configuration import Settings
+from meanstream.streaming.kafka.connection.misses import SchemaMisses
+
+PREFIX = "schema.registry."
+"""Properties of a file of librdkafka properties that are the registry's."""
+USER, TOKEN, CERTIFICATES = "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location"
+SECONDS = 5.0
+"""So long is waited for a whole answer."""
+MAX_ANSWER = 4 << 20
+"""Bytes of an answer; characters of a schema with all that it refers to."""
+MAX_TEXT = 64 << 20
+"""Characters of all schemas that are remembered."""
+MAX_REFERENCES = 50
+FORGET_SECONDS = 30.0
+"""So long it is remembered that there is no schema of an id."""
+MAX_KNOWN = 10_000
+"""Ids that are remembered; others are asked for again."""
+MAX_FAMILIAR = 1_000
+"""Ids that a store keeps as those of schemas."""
+COMPATIBILITY = "BACKWARD_TRANSITIVE"
+"""Who reads by the newest schema of our events reads all that was ever written."""
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_TEXT = re.compile(r"[\x20-\x7e]*")
+_ADDRESS = re.compile(r"[\x21-\x7e]+")
+
+
+class RegistryAwayError(RuntimeError):
+    """The registry gives no answer that one can go on with; it may later. The message is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """What a registry says of an id.
+
+    Attributes
+    ----------
+    kind : str
+        AVRO, JSON, or another that nothing is read by.
+    text : str
+        The schema; only of AVRO.
+    references : mapping of str to str
+        Schemas of types that it uses, by their names.
+    """
+
+    kind: str
+    text: str
+    references: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def characters(self) -> int:
+        """How much text it is."""
+        return len(self.text) + sum(map(len, self.references.values()))
+
+
+class SchemaRegistry:
+    """Asks a registry; what it answers is bounded, and believed of nothing but schemas.
+
+    No other address is gone to: a registry elsewhere would be told the password.
+
+    Parameters
+    ----------
+    address : str
+        `http://HOST:PORT`, or https, and a path where there is one.
+    settings : tuple of pairs
+        `basic.auth.user.info`, `bearer.auth.token`, `ssl.ca.location`.
+
+    Raises
+    ------
+    ValueError
+        If the address or a property is none.
+    """
+
+    def __init__(self, address: str, settings: Settings = ()) -> None:
+        self.address = registry_address(address)
+        given = {name.removeprefix(PREFIX): value for name, value in settings}
+        unknown = sorted(set(given) - {USER, TOKEN, CERTIFICATES})
+        require(not unknown, "config", f"have {PREFIX}{USER}, {TOKEN} or {CERTIFICATES} only", unknown[:1])
+        self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE, **_credentials(given)}
+        self._context = _certificates(given[CERTIFICATES]) if CERTIFICATES in given else ssl.create_default_context()
+        self._known: dict[int, RegisteredSchema] = {}
+        self._characters = 0  # of all that are known
+        self._missing: dict[int, float] = {}
+        self.familiar: set[int] = set()
+        """Ids that had a schema: they are asked for whatever else comes; a store keeps them."""
+        self.subjects: tuple[str, ...] = ()
+        """Whose schemas are looked up where too many ids had none: those of the topic itself."""
+        self._learned: set[tuple[str, int]] = set()  # versions of subjects
+        self._learn_after = 0.0
+        self._misses = SchemaMisses(FORGET_SECONDS, SECONDS)
+
+    @classmethod
+    def answering(cls, address: str, settings: Settings = ()) -> Self:
+        """Make one that answers.
+
+        Raises
+        ------
+        ValueError
+            If it does not.
+        """
+        registry = cls(address, settings)
+        try:
+            registry.check()
+        except RegistryAwayError as error:
+            raise ValueError(str(error)) from None
+        return registry
+
+    def check(self) -> None:
+        """Ask for something that every registry has; `RegistryAwayError` if it does not answer."""
+        if not isinstance(self._ask("GET", "/schemas/types"), list):
+            self._refuse("an answer that is none of a registry")
+
+    def schema(self, number: int) -> RegisteredSchema | None:
+        """Give the schema of an id; None if there is none, or too many ids without one were asked for just now.
+
+        Raises
+        ------
+        RegistryAwayError
+            If the registry cannot say.
+        """
+        if number in self._known:
+            return self._known[number]
+        now = time.monotonic()
+        if now < self._missing.get(number, 0.0):
+            return None
+        if number not in self.familiar and self._misses.too_many(now):
+            self._learn(now)
+            return self._known.get(number)
+        answer = self._ask("GET", f"/schemas/ids/{number}")
+        if answer is None:
+            if len(self._missing) >= MAX_KNOWN:
+                self._missing.clear()
+            self._missing[number] = time.monotonic() + FORGET_SECONDS
+            self._misses.note(time.monotonic() - now)
+            return None
+        return self._keep(number, self._read(answer))
+
+    def _learn(self, now: float) -> None:
+        """Look up the newest schemas of the topic by its name: made-up ids do not decide what becomes of others."""
+        if now < self._learn_after:
+            return
+        for subject in self.subjects:
+            place = f"/subjects/{quote(subject, safe='')}/versions"
+            versions = self._ask("GET", place)
+            for version in versions[-MAX_REFERENCES:] if isinstance(versions, list) else ():
+                if isinstance(version, int) and (subject, version) not in self._learned:
+                    answer = self._ask("GET", f"{place}/{version}")
+                    if isinstance(answer, dict) and isinstance(answer.get("id"), int):
+                        self._keep(answer["id"], self._read(answer))
+                    self._learned.add((subject, version))
+        self._learn_after = now + SECONDS
+
+    def _keep(self, number: int, found: RegisteredSchema) -> RegisteredSchema:
+        if len(self._known) >= MAX_KNOWN or self._characters + found.characters > MAX_TEXT:
+            self._known.clear()
+            self._characters = 0
+        self._known[number] = found
+        self._characters += found.characters
+        if len(self.familiar) < MAX_FAMILIAR:
+            self.familiar.add(number)
+        return found
+
+    def register(self, subject: str, schema: str) -> int:
+        """Register a JSON schema of our events under a subject that stays readable for ever; give its id.
+
+        Raises
+        ------
+        RegistryAwayError
+            If the registry does not answer.
+        ValueError
+            If it refuses: what stands there under this subject is another schema.
+        """
+        place = quote(subject, safe="")
+        self._ask("PUT", f"/config/{place}", {"compatibility": COMPATIBILITY})
+        answer = self._ask("POST", f"/subjects/{place}/versions", {"schemaType": "JSON", "schema": schema})
+        number = answer.get("id") if isinstance(answer, dict) else None
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
+            self._refuse("no id for a schema")
+        return number
+
+    def _read(self, answer: Any) -> RegisteredSchema:
+        if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+            return RegisteredSchema("", "")
+        kind = str(answer.get("schemaType") or "AVRO")
+        if kind != "AVRO":
+            return RegisteredSchema(kind, "")
+        references: dict[str, str] = {}
+        self._follow(answer.get("references"), references)
+        return RegisteredSchema(kind, answer["schema"], references)
+
+    def _follow(self, several: Any, into: dict[str, str]) -> None:
+        """Read the schemas that a schema refers to, the innermost first."""
+        for one in several if isinstance(several, list) else ():
+            name, subject, version = (one.get(key) if isinstance(one, dict) else None for key in _REFERENCE)
+            if not (isinstance(name, str) and isinstance(subject, str) and isinstance(version, int)):
+                continue
+            if name in into or len(into) >= MAX_REFERENCES or sum(map(len, into.values())) > MAX_ANSWER:
+                continue
+            into[name] = ""  # it is being read: a circle ends here
+            place = quote(subject, safe="", errors="replace")
+            answer = self._ask("GET", f"/subjects/{place}/versions/{version}")
+            if isinstance(answer, dict) and isinstance(answer.get("schema"), str):
+                self._follow(answer.get("references"), into)
+                into[name] = into.pop(name) or answer["schema"]
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Ask once; None where there is no such thing."""
+        try:
+            status, text = self._answer(method, path, None if body is None else json.dumps(body).encode())
+        except (OSError, ValueError, HTTPException) as error:
+            self._refuse(_why(error))
+        if status == 404 and method == "GET":
+            return None
+        if status in (409, 422) and method != "GET":
+            raise ValueError(
+                f"registry must take the schema of our events, got HTTP {status} from {self.address}: another schema "
+                "stands there"
+            )
+        if not 200 <= status < 300:
+            self._refuse(f"HTTP {status}")
+        if len(text) > MAX_ANSWER:
+            self._refuse(f"more than {MAX_ANSWER} bytes")
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            self._refuse("an answer that is no JSON")
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Give an answer; one that comes in small pieces is no reason to wait longer."""
+        place = urlsplit(self.address)
+        secret, host = place.scheme == "https", str(place.hostname)
+        connection = HTTPConnection(host, place.port or (443 if secret else 80))
+        opened = socket.create_connection((host, connection.port), SECONDS)
+        if secret:
+            opened = self._context.wrap_socket(opened, server_hostname=host, do_handshake_on_connect=False)
+        connection.sock = opened
+        late = threading.Event()
+        clock = threading.Timer(SECONDS, _hang_up, (opened, late))
+        clock.start()
+        try:
+            with closing(connection):
+                if isinstance(opened, ssl.SSLSocket):
+                    opened.do_handshake()
+                connection.request(method, place.path + path, body, {**self._headers, "Connection": "close"})
+                with connection.getresponse() as answer:
+                    found = answer.status, answer.read(MAX_ANSWER + 1)
+        finally:
+            clock.cancel()
+            if late.is_set():
+                self._refuse(f"no whole answer in {SECONDS:g} s")
+        return found
+
+    def _refuse(self, got: str) -> NoReturn:
+        raise RegistryAwayError(f"registry must answer at {self.address}, got {got}")
+
+
+def _hang_up(opened: socket.socket, late: threading.Event) -> None:
+    """Let whoever reads from a socket, or writes to it, find its end."""
+    late.set()
+    with suppress(OSError):
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)  # that of TLS would forget what it reads by
+
+
+_REFERENCE = ("name", "subject", "version")
+
+
+def registry_address(text: str) -> str:
+    """Check the address of a registry.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or holds a password.
+
+    Examples
+    --------
+    >>> registry_address("http://127.0.0.1:8081/")
+    'http://127.0.0.1:8081'
+    """
+    rule = "be http://HOST:PORT or https://HOST:PORT"
+    if "@" in text:
+        raise ValueError(
+            f"registry must be an address, got a user or password before it: use {PREFIX}{USER} in config="
+        )
+    require(_ADDRESS.fullmatch(text) is not None, "registry", rule, text)
+    try:
+        found = urlsplit(text)
+        good = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
+        good = good and found.port != 0
+    except ValueError:  # a port that is no number, half an address in brackets
+        good = False
+    require(good, "registry", rule, text)
+    return text.rstrip("/")
+
+
+def _credentials(given: Mapping[str, str]) -> dict[str, str]:
+    require(not (USER in given and TOKEN in given), "config", f"have {USER} or {TOKEN}, not both", "both")
+    for name in (USER, TOKEN):
+        require(_TEXT.fullmatch(given.get(name, "")) is not None, PREFIX + name, "be visible characters", "others")
+    if USER in given:
+        require(":" in given[USER], PREFIX + USER, "be USER:PASSWORD", "another text")
+        return {"Authorization": "Basic " + base64.b64encode(given[USER].encode()).decode()}
+    return {"Authorization": f"Bearer {given[TOKEN]}"} if TOKEN in given else {}
+
+
+def _certificates(path: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise ValueError(
+            f"{PREFIX}{CERTIFICATES} must be a file of certificates, got {path!r} ({_why(error)})"
+        ) from None
+
+
+def _why(error: Exception) -> str:
+    """Say why without an answer's text."""
+    if isinstance(error, TimeoutError):
+        return f"no whole answer in {SECONDS:g} s"
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -1,0 +1,293 @@
+"""Samples from a Kafka topic, at offsets that the store decides."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Self
+
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, no_sample_columns
+from meanstream.streaming.events.topic_names import SEPARATOR
+from meanstream.streaming.kafka.claims.claims_directory import DirectoryBusyError
+from meanstream.streaming.kafka.claims.own_agents import OwnAgents
+from meanstream.streaming.kafka.connection.kafka_client import KafkaLostError
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError
+from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.reading.kafka_messages import topic_parser
+from meanstream.streaming.kafka.reading.kafka_reader import TopicReader
+from meanstream.streaming.kafka.reading.several_topics import TopicReaders
+from meanstream.streaming.sources.lines import MAX_LINE_BYTES
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.source_protocol import AgentsOfStore, Opening, SourceLostError
+
+logger = logging.getLogger("meanstream.kafka")
+
+HELD_SECONDS = 0.5
+"""So long after a registry did not answer it is asked again."""
+
+
+class KafkaSource:
+    """Reads messages of a topic: committed records only, each once, from where the store stands.
+
+    A value is a JSON object, or with `registry=` Avro or JSON of a schema that the registry knows; parts of a sample
+    may stand beside it (`@key`, `@timestamp`, `@header.NAME`). Every record becomes a sample or a dead letter; an
+    empty value and a tombstone are malformed. While the registry does not answer reading waits.
+
+    A partition belongs to one store (`ownership`). An agent lives where the partition of its key is
+    read: give several engines fixed sets of partitions, each with its own store. An engine may move to another machine
+    together with its store. Partitions added to the topic are read too, unless the set is fixed: then the engine
+    stops, because keys, hence agents, may have moved to partitions of another store; begun again it refuses these.
+
+    Several topics are read side by side, whole, by one store; their name is all of theirs in order, and theirs are the
+    numbers of `meanstream.streaming.events.topic_names`.
+
+    Position: next offset of each partition, the id of the topic and the number of its partitions; of several, of each.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Topic or topics, group, partitions, and what to do at the beginning and at gaps.
+    mapping : ColumnMapping
+        Which JSON field means what.
+    owner : str, optional
+        Public random id of the store. Without it connection, topic and rights are checked, but nothing can be read.
+    name : str, optional
+        Name of the deployment: another store of this name may not own a partition in any group.
+    until_end : bool
+        End where the partitions end when reading begins; otherwise wait for more.
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_record_bytes : int
+        Larger values are skipped and reported.
+    idle_seconds : float
+        Event time waits for a partition whose end was reached so long ago at most. What a transaction that stands open
+        has written is more to come.
+    agents : AgentsOfStore, optional
+        Agents that live in the store: with fixed partitions, those of other stores are refused (`directory`), with
+        their samples or, of rounds, when the engine asks (`claim`).
+    watch_seconds : float
+        Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
+        Kafka tells nobody. What is read of the new one until then counts; then the engine stops.
+
+    Raises
+    ------
+    ValueError
+        If the brokers cannot be reached, or topic, rights or partitions are not there.
+    """
+
+    watched = True
+    """Its topic is read whatever is in it."""
+
+    waits = True
+    """`next_batch` waits for records itself."""
+
+    @classmethod
+    def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:
+        """Open a topic: it is there and may be read; no record is."""
+        return cls(
+            KafkaLocation.parse(location, several=True),
+            mapping,
+            owner=opening.owner,
+            name=opening.name,
+            until_end=opening.until_end,
+            id_key=opening.id_key,
+            max_record_bytes=opening.max_line_bytes,
+            agents=opening.agents,
+        )
+
+    def __init__(
+        self,
+        location: KafkaLocation,
+        mapping: ColumnMapping,
+        *,
+        owner: str | None = None,
+        name: str | None = None,
+        until_end: bool = False,
+        id_key: bytes = b"",
+        max_record_bytes: int = MAX_LINE_BYTES,
+        idle_seconds: float = 5.0,
+        watch_seconds: float = 10.0,
+        agents: AgentsOfStore | None = None,
+    ) -> None:
+        self.name = location.topic
+        self.bounded = until_end
+        self.by_registry = location.registry is not None
+        self._idle_seconds = idle_seconds
+        self._held: tuple[PartitionRecords, Position] | None = None  # what others must say something of
+        self._problem: str | None = None
+        self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
+        opened = partial(
+            TopicReader,
+            owner=owner,
+            name=name,
+            bounded=until_end,
+            watch_seconds=watch_seconds,
+            beside=self._parser.wanted,
+            joins=self._parser.joins,
+            agents=agents,
+        )
+        one = SEPARATOR not in location.topic
+        self._reader: TopicReader | TopicReaders = opened(location) if one else TopicReaders(location, opened)
+        self._homes: OwnAgents | None = None
+        self._claims_at_once = agents is None or agents.at_once
+        if agents is not None and owner is not None and location.partitions is not None:
+            self._homes = OwnAgents(location, owner, name, agents)
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give the records that are there, or wait a moment for one.
+
+        Raises
+        ------
+        SourceLostError
+            If reading cannot go on: one line for the user.
+        """
+        reader, rejects = self._reader, Rejects()
+        try:
+            if self.bounded and self._held is None and reader.done:
+                return Batch(
+                    no_sample_columns(),
+                    rejects,
+                    self._position(),
+                    exhausted=True,
+                    active=(),
+                    lag=0,
+                    lags=reader.lags(),
+                )
+            before = self._position() if self._held is None else self._held[1]
+            records = reader.take(max_samples) if self._held is None else self._held[0]
+        except (KafkaLostError, ValueError) as error:
+            raise SourceLostError(str(error)) from None
+        active = reader.active(time.monotonic(), self._idle_seconds)
+        samples = no_sample_columns()
+        try:
+            if records is not None:
+                samples = self._parser.parse(records, rejects)
+            if self._homes is not None and self._claims_at_once:
+                samples = self._homes.only_own(samples, rejects)
+        except (RegistryAwayError, DirectoryBusyError) as error:
+            return self._hold(records, before, str(error))
+        self._held, self._problem = None, None
+        lags = reader.lags()
+        return Batch(samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags)
+
+    def _hold(self, records: PartitionRecords | None, before: Position, problem: str) -> Batch:
+        """Keep records that nobody can read now, as if they were not taken; event time waits for them."""
+        if self._problem is None:
+            logger.warning("reading %r waits: %s", self.name, problem)
+        self._held, self._problem = None if records is None else (records, before), problem
+        self._reader.rest()
+        time.sleep(HELD_SECONDS)
+        lags = self._reader.lags()
+        active = self._reader.partitions
+        return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
+
+    def _position(self) -> Position:
+        """Tell offsets, and which ids had a schema: these are asked for after a restart, whatever ids come before."""
+        known = None if self._parser.registry is None else sorted(self._parser.registry.familiar)
+        return {**self._reader.position(), **({"schemas": known} if known else {})}
+
+    def elsewhere(self, names: Collection[str]) -> set[str]:
+        """Say which agents live in another store that reads this topic."""
+        return set() if self._homes is None else self._homes.elsewhere(names)
+
+    def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
+        """Let users live in the store who live in none yet; say who lives in another, None if nobody can say now."""
+        if self._homes is None:
+            return set()
+        try:
+            found = self._homes.claim(names, patient=patient)
+        except DirectoryBusyError as error:
+            if self._problem is None:
+                logger.warning("windows of %r wait: %s", self.name, error)
+            self._problem = str(error)
+            return None
+        except ValueError as error:
+            raise SourceLostError(str(error)) from None
+        self._problem = None
+        return found
+
+    def begin(self) -> None:
+        """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
+
+        Raises
+        ------
+        ValueError
+            If another store owns a partition, or no store is given.
+        """
+        _ = self._reader.done
+        if self._homes is not None:
+            self._homes.begin()
+
+    def restore(self, position: Position) -> None:
+        """Continue at the offsets of the store.
+
+        Raises
+        ------
+        ValueError
+            If the topic was made anew, retention deleted what was not read, another store owns a partition, or the
+            store owns one that is not to be read.
+        """
+        if position.get("topic") != self.name:
+            raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
+        if self._parser.registry is not None:
+            self._parser.registry.familiar.update(position.get("schemas", ()))
+        self._reader.begin(position)
+        if self._homes is not None:
+            self._homes.begin()
+
+    def hold(self) -> bool:
+        """Read on to where the partitions end now, and no further; False if no broker says where.
+
+        Raises
+        ------
+        SourceLostError
+            If reading cannot go on: one line for the user.
+        """
+        try:
+            return self._reader.hold()
+        except (KafkaLostError, ValueError) as error:
+            raise SourceLostError(str(error)) from None
+
+    def at_hold(self) -> bool:
+        """Say whether all of that was given out."""
+        return self._held is None and self._reader.at_hold()
+
+    def go_on(self) -> None:
+        """Read what has come since, too."""
+        self._reader.go_on()
+
+    def close(self) -> None:
+        """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
+        self._reader.close()
+        if self._homes is not None:
+            self._homes.close()
+
+    def commit(self, position: Position) -> None:
+        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        self._reader.commit(position)
+
+    def rest(self) -> None:
+        """Take nothing for a while, in bounded memory; about once a second."""
+        self._reader.rest()
+
+    @property
+    def client(self) -> str:
+        """Name of the option that named the topic."""
+        return self._reader.role
+
+    def connection_problem(self) -> str | None:
+        """Say why no broker answers, or the registry does not; or None."""
+        return self._reader.problem() or self._problem
+
+    @property
+    def cluster(self) -> str:
+        """Id of the cluster, which stays when brokers change their addresses."""
+        return self._reader.cluster
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that retention took away before they were read (`gap=skip`)."""
+        return self._reader.skipped

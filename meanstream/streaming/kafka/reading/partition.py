@@ -1,0 +1,171 @@
+"""One partition, from a given offset on: for whoever decides about offsets, as a restriction of Beam does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from meanstream.operators.validation import require
+from meanstream.streaming.kafka.connection.kafka_client import (
+    KafkaError,
+    KafkaException,
+    KafkaLostError,
+    Message,
+    TopicPartition,
+    client_event_error,
+    describe_client_error,
+    is_retriable_by_client,
+    make_client_admin,
+    make_client_consumer,
+)
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.kafka_topics import require_topic
+from meanstream.streaming.kafka.connection.values import PartitionRecords, beside_of
+
+ASK_SECONDS = 10.0
+"""So long is waited for what a broker is asked."""
+CHUNK = 500
+"""So many messages are taken at once, as in `meanstream.streaming.kafka.reading.kafka_reader`."""
+MORE_SECONDS = 0.05
+"""So long more records are waited for at once, and if there are some and no more come, not again."""
+
+
+class Marks(NamedTuple):
+    """What a partition holds: its first offset, and the one after its last committed record."""
+
+    low: int
+    high: int
+
+
+class Taken(NamedTuple):
+    """Records of a partition, the offset that follows them, and whether the partition has no more for now."""
+
+    records: PartitionRecords
+    following: int
+    ended: bool
+
+
+class PartitionReader:
+    """Reads committed records of partitions of a topic, one partition at a time, at offsets that the caller decides.
+
+    It is no member of a group, owns nothing and commits nothing: it may read beside an engine.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        The topic; of its partitions only those that it names, if it names some.
+    beside : sequence of str
+        What is taken of messages besides their values.
+
+    Attributes
+    ----------
+    log : str
+        Identifies the topic: its id, or where brokers give none the cluster's id and the topic's name.
+
+    Raises
+    ------
+    ValueError
+        If the topic cannot be read.
+    """
+
+    def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
+        self._beside = beside
+        self._location = location
+        admin = make_client_admin(location)
+        topic = require_topic(admin, location, "READ")
+        cluster = "" if topic.id else admin.list_topics(topic.name, timeout=ASK_SECONDS).cluster_id
+        self.log = topic.id or f"{cluster}/{topic.name}"
+        wrong = [p for p in location.partitions or () if p >= topic.partitions]
+        require(not wrong, "partitions", f"be below {topic.partitions}, as topic {topic.name!r} has them", wrong)
+        self.partitions: tuple[int, ...] = location.partitions or tuple(range(topic.partitions))
+        self._consumer = make_client_consumer(location, enable_partition_eof=True, auto_offset_reset="error")
+        self._at: tuple[int, int] | None = None  # partition and next offset, where it is assigned
+
+    def marks(self, partitions: Iterable[int]) -> dict[int, Marks]:
+        """Ask what partitions hold; a topic that was just made may not have leaders yet.
+
+        Raises
+        ------
+        ValueError
+            If the brokers do not answer in time.
+        """
+        until, marks = time.monotonic() + ASK_SECONDS, {}
+        for partition in partitions:
+            while partition not in marks:
+                try:
+                    place = TopicPartition(self._location.topic, partition)
+                    low, high = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS / 2)
+                    marks[partition] = Marks(int(low), int(high))
+                except KafkaException as error:
+                    if time.monotonic() > until or not is_retriable_by_client(error):
+                        raise ValueError(f"{self._what()} ({describe_client_error(error)})") from None
+                    time.sleep(0.1)
+        return marks
+
+    def take(self, partition: int, offset: int, count: int, wait: float) -> Taken:
+        """Give what a partition has from an offset on, at most so many records, after at most so many seconds.
+
+        Raises
+        ------
+        KafkaLostError
+            If reading cannot go on, or retention deleted the record of the offset: one line for the user.
+        """
+        if self._at != (partition, offset):
+            self._consumer.assign([TopicPartition(self._location.topic, partition, offset)])
+        records: list[Message] = []
+        following, ended, left = offset, False, wait
+        until = time.monotonic() + wait
+        while len(records) < count and not ended and left > 0:
+            messages = self._consume(min(CHUNK, count - len(records)), min(left, MORE_SECONDS))
+            if records and not messages:
+                break
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    ended |= self._is_end(error, partition)
+                    following = max(following, message.offset() or 0) if ended else following
+                elif (message.offset() or 0) >= following:
+                    records.append(message)
+                    following = (message.offset() or 0) + 1
+            left = until - time.monotonic()
+        self._at = (partition, following)
+        offsets = np.fromiter(map(_offset, records), np.int64, len(records))
+        values = [message.value() for message in records]
+        number, beside = np.full(len(records), partition, np.int64), beside_of(records, self._beside)
+        return Taken(PartitionRecords(number, offsets, values, beside), following, ended)
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def _consume(self, count: int, wait: float) -> list[Message]:
+        try:
+            return self._consumer.consume(count, wait)
+        except KafkaException as error:
+            if is_retriable_by_client(error):
+                return []
+            raise KafkaLostError(f"{self._what()} ({describe_client_error(error)})") from None
+
+    def _is_end(self, error: KafkaError, partition: int) -> bool:
+        """Say whether an event is the end of the partition; pass over what will pass by itself."""
+        code = client_event_error(error).code()
+        if code == KafkaError._PARTITION_EOF:
+            return True
+        if code == KafkaError._AUTO_OFFSET_RESET:
+            raise KafkaLostError(
+                f"{self._location.role} must hold every requested record, got partition {partition} of "
+                f"{self._location.topic!r} without them (retention deleted them, or they were never there)"
+            )
+        if not is_retriable_by_client(error):
+            raise KafkaLostError(f"{self._what()} ({describe_client_error(error)})")
+        return False
+
+    def _what(self) -> str:
+        return f"{self._location.role} must be a topic that can be read, got {self._location.topic!r}"
+
+
+def _offset(message: Message) -> int:
+    return message.offset() or 0

@@ -1,0 +1,280 @@
+"""Events to Kafka: each role to its topic, all topics of a cluster in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.streaming.crash import CrashHook, no_crash
+from meanstream.streaming.events.base import Event
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.round_events import Report, StageResult, WindowEstimate
+from meanstream.streaming.events.wire import Population
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.registered import wire_head
+from meanstream.streaming.kafka.reading.newest_messages import newest_events
+from meanstream.streaming.kafka.writing.kafka_outputs import (
+    check_output_topic,
+    open_output_topic,
+    register_releases,
+    require_releases,
+)
+from meanstream.streaming.kafka.writing.kafka_transaction import KafkaTransaction
+from meanstream.streaming.kafka.writing.repeat import Headers, Records
+from meanstream.streaming.sinks.sink_protocol import SinkOpening, SinkPosition, Trust, check_sink_trust
+
+KEYS: dict[type[Event], str] = {Population: "population"}
+"""Keys of events that are of no agent and of which the newest is what counts."""
+
+
+class KafkaSink:
+    """Writes one record per event: the bytes of the JSON line, keyed by the agent or, a window estimate, by its round.
+
+    A report is keyed by a hash of its user's name, what a stage found by its round and stage.
+
+    Headers: `schema_version`, `event` (the name that `meanstream schema` takes) and, of releases and refusals,
+    `release_id`. The timestamp of a record is when it was written, not the event time, which is in the event: brokers
+    delete and compact by it, and refuse records from the future.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        The topic.
+    trust : Trust
+        Who can read it: for a private sink, its access list must say so.
+    transaction : KafkaTransaction
+        That of the cluster; other sinks may share it.
+    name : str or None
+        The deployment's name, None if it has none.
+    watched : bool
+        Whether everybody may know that its brokers do not answer.
+    head : bytes
+        What stands before each value: a registry's id of its schema.
+    """
+
+    @classmethod
+    def check(cls, location: str, option: str) -> None:
+        """Refuse a topic that could not be written to; it is looked for on its brokers.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the place.
+        """
+        place = KafkaLocation.parse(location, role=option)
+        require_releases(place)
+        check_output_topic(place)
+
+    @classmethod
+    def place_of(cls, location: str) -> str:
+        """Give brokers and topic, whatever the parameters and the order."""
+        address, _, topic = location.partition("?")[0].rpartition("/")
+        brokers = ",".join(sorted(address.partition("://")[2].lower().split(",")))
+        return f"kafka://{brokers}/{topic}"
+
+    @classmethod
+    def open(cls, location: str, opening: SinkOpening) -> KafkaSink:
+        """Open the topic in a transaction of the run; without one, no topic is written to.
+
+        Raises
+        ------
+        ValueError
+            If topics are not for this command, or this one cannot be written to.
+        """
+        if opening.topics is None:
+            raise ValueError(f"{opening.option} must be a file or '-' here, got {location!r}")
+        topics: KafkaSinks = opening.topics
+        return topics.open(KafkaLocation.parse(location, role=opening.option), trust=opening.trust)
+
+    def __init__(
+        self,
+        location: KafkaLocation,
+        *,
+        trust: Trust,
+        transaction: KafkaTransaction,
+        name: str | None = None,
+        watched: bool = True,
+        head: bytes = b"",
+    ) -> None:
+        self._head = head
+        self.trust, self.watched = trust, watched
+        self._location, self._name = location, name
+        self._topic = location.topic
+        self._transaction = transaction
+        transaction.join(location)
+
+    @property
+    def place(self) -> str:
+        """The topic."""
+        return str(self._location)
+
+    def later(self, position: SinkPosition | None) -> Iterator[bytes]:  # noqa: ARG002 - a marker says more
+        """Give the newest events of the deployment, unless a marker says which of them this store has written.
+
+        A new store has no marker on the topic, and an old one whose marker Kafka has forgotten has none. Without a name
+        its events are not told from those of others: then there are none.
+        """
+        if self._name is None or self._transaction.has_marked(self._topic):
+            return iter(())
+        return newest_events(self._location, self._name)
+
+    def while_waiting(self, call: Callable[[], None]) -> None:
+        """Have something done about once a second while brokers are waited for."""
+        self._transaction.while_waiting(call)
+
+    def hear(self) -> None:
+        """Take what the client has to say."""
+        self._transaction.hear()
+
+    @property
+    def client(self) -> str:
+        """Name of the option that named the topic."""
+        return self._location.role
+
+    def connection_problem(self) -> str | None:
+        """Say why no broker answers, or None."""
+        return self._transaction.health.problem()
+
+    def write(self, events: EventLines) -> None:
+        """Send records; readers of committed records see them after the next flush."""
+        check_sink_trust(self.trust, events.kind)
+        self._transaction.write(replace(sink_records(self._topic, events), head=self._head))
+
+    def flush(self) -> None:
+        """Commit what all sinks of the cluster have written; the first of them to be flushed does it."""
+        self._transaction.flush()
+
+    def position(self) -> SinkPosition:
+        """Tell the number of the last delivery to the cluster."""
+        return self._transaction.position()
+
+    def restore(self, position: SinkPosition) -> None:
+        """Take back what was written after a delivery, or know that it is there and swallow it when it comes again."""
+        self._transaction.restore(position)
+
+    def close(self) -> None:
+        """Take back what was not flushed and let go of the brokers, for all sinks of the cluster."""
+        self._transaction.close()
+
+
+class KafkaSinks:
+    """Opens the Kafka sinks of one store: one transaction per cluster, or one of what is private beside it.
+
+    Parameters
+    ----------
+    store_id : str
+        Public id of the store: nobody else may write under it.
+    stop : callable
+        Whether the run shall stop: then brokers that do not answer are not waited for.
+    crash : callable
+        Called on both sides of each step of a delivery.
+    name : str or None
+        The deployment's name: another store of this name must not have written charged events to the topic.
+    private_apart : bool
+        Deliver what is private in transactions of its own, numbered and noted in a group of its own.
+
+    Notes
+    -----
+    **Privacy.** The number of a delivery and how many events it had can be seen by whoever may describe the group. Of
+    rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users send.
+    For the same reason no probe tells that what is delivered apart waits for its brokers.
+    """
+
+    def __init__(
+        self,
+        store_id: str,
+        *,
+        stop: Callable[[], bool],
+        crash: CrashHook = no_crash,
+        name: str | None = None,
+        private_apart: bool = False,
+    ) -> None:
+        self._store_id = store_id
+        self._name = name
+        self._stop = stop
+        self._crash = crash
+        self._private_apart = private_apart
+        self._transactions: dict[tuple[str, bool], KafkaTransaction] = {}  # by cluster, and whether apart
+
+    def open(self, location: KafkaLocation, *, trust: Trust) -> KafkaSink:
+        """Open the sink of a role; make its topic where the location says so.
+
+        Raises
+        ------
+        ValueError
+            If the topic is missing or already that of another role, or the same cluster is reached in two ways.
+        """
+        head = wire_head(register_releases(location)) if location.registry is not None else b""
+        cluster = open_output_topic(location)
+        for other in (one for (there, _), one in self._transactions.items() if there == cluster):
+            other.refuse_topic(location)
+            if not other.location.same_cluster(location):
+                raise ValueError(
+                    f"{location.role} must name brokers and config as {other.location.role} does for the same "
+                    f"cluster, got {str(location)!r}"
+                )
+        apart = self._private_apart and trust is Trust.PRIVATE
+        if (cluster, apart) not in self._transactions:
+            store_id = f"{self._store_id}-private" if apart else self._store_id
+            self._transactions[cluster, apart] = KafkaTransaction(
+                location, cluster=cluster, store_id=store_id, stop=self._stop, crash=self._crash
+            )
+        transaction = self._transactions[cluster, apart]
+        return KafkaSink(location, trust=trust, transaction=transaction, name=self._name, watched=not apart, head=head)
+
+
+def sink_records(topic: str, events: EventLines) -> Records:
+    """Make records of events.
+
+    Examples
+    --------
+    >>> from meanstream.streaming.events.wire import Release
+    >>> records = sink_records("releases", EventLines(Release, [b'{"release_id":"ann:3","agent":"ann","n":1}']))
+    >>> records.keys, records.headers
+    (['ann'], [[('schema_version', '1'), ('event', 'release'), ('release_id', 'ann:3')]])
+    """
+    kind, count = events.kind, len(events)
+    common: Headers = [("schema_version", str(kind.model_fields["schema_version"].default)), ("event", kind.topic)]
+    keys: Sequence[str | None] = [KEYS.get(kind)] * count
+    headers: Sequence[Headers] = [common] * count
+    if "agent" in kind.model_fields:
+        named = _NAMES.decode_lines(b"\n".join(events.lines))
+        keys = [names.agent for names in named]
+        if "release_id" in kind.model_fields:
+            headers = [[*common, ("release_id", names.release_id)] for names in named]
+    elif kind is Report:  # all that a user has sent is in one partition, under a hash of its name
+        users = [report.user for report in _USERS.decode_lines(b"\n".join(events.lines))]
+        keys = [f"{a:016x}{b:016x}" for a, b in keyed_owner_words(users).tolist()]
+    elif kind is StageResult:  # its topic may be compacted: each stage of a round is a key
+        stages = _STAGES.decode_lines(b"\n".join(events.lines))
+        keys = [f"{one.round_id}/{one.stage}" for one in stages]
+    elif kind is WindowEstimate:  # its topic may be compacted: the newest of each window is what counts
+        keys = [rounds.round_id for rounds in _ROUNDS.decode_lines(b"\n".join(events.lines))]
+    return Records(topic=topic, kind=kind, values=events.lines, keys=keys, headers=headers)
+
+
+class _Names(msgspec.Struct):
+    agent: str
+    release_id: str = ""
+
+
+class _Rounds(msgspec.Struct):
+    round_id: str
+
+
+class _Users(msgspec.Struct):
+    user: str
+
+
+class _Stages(msgspec.Struct):
+    round_id: str
+    stage: int
+
+
+_NAMES = msgspec.json.Decoder(_Names)
+_ROUNDS = msgspec.json.Decoder(_Rounds)
+_USERS = msgspec.json.Decoder(_Users)
+_STAGES = msgspec.json.Decoder(_Stages)

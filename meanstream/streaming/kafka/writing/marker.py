@@ -1,0 +1,188 @@
+"""The marker of a delivery: which deliveries of a store a cluster has, committed together with their records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from meanstream.streaming.events.base import Event, PublicEvent
+from meanstream.streaming.kafka.connection.kafka_client import KafkaException, TopicPartition, make_client_consumer
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
+from meanstream.streaming.kafka.connection.retry_policy import Patience
+from meanstream.streaming.sinks.sink_protocol import SinkLostError
+
+Place = tuple[str, str]
+"""Topic, and name of the event type written to it."""
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How many events of one type one delivery wrote to one topic, and a digest of them.
+
+    **Privacy.** Consumer groups can be looked at by others than the readers of a private topic, so private events are
+    only counted: a digest of few and short lines can be guessed. How many there are follows, of agents, from who
+    produced samples, which is public; of rounds they are noted in a group of their own.
+    """
+
+    count: int
+    digest: str
+
+
+class WrittenTally:
+    """What a delivery writes, however it is cut into pieces."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Place, int] = {}
+        self._digests: dict[Place, hashlib.blake2b] = {}
+
+    def add(self, topic: str, kind: type[Event], lines: Sequence[bytes]) -> None:
+        """Take lines."""
+        place = (topic, kind.topic)
+        self._counts[place] = self._counts.get(place, 0) + len(lines)
+        if issubclass(kind, PublicEvent):
+            digest = self._digests.setdefault(place, hashlib.blake2b(digest_size=8))
+            digest.update(b"".join([line + b"\n" for line in lines]))
+
+    def written(self) -> dict[Place, Written]:
+        """Sum up."""
+        digests = {place: digest.hexdigest() for place, digest in self._digests.items()}
+        return {place: Written(count, digests.get(place, "")) for place, count in self._counts.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """What a cluster knows of the deliveries of a store.
+
+    Attributes
+    ----------
+    delivery : int
+        Number of the last delivery that was committed; 0 before the first one.
+    owner : str
+        Which process may write: a random name that it gave itself.
+    written : mapping
+        What that delivery wrote.
+    """
+
+    delivery: int
+    owner: str
+    written: Mapping[Place, Written] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        r"""Write everything but the number, as the metadata of an offset (the broker takes 4095 bytes).
+
+        Examples
+        --------
+        >>> Marker(delivery=3, owner="f00d", written={("releases", "release"): Written(2, "ab12")}).encode()
+        '{"version":1,"owner":"f00d","written":[["releases","release",2,"ab12"]]}'
+        """
+        written = [[*place, what.count, what.digest] for place, what in self.written.items()]
+        return msgspec.json.encode({"version": VERSION, "owner": self.owner, "written": written}).decode()
+
+    @classmethod
+    def decode(cls, delivery: int, text: str) -> Marker:
+        """Read what `encode` wrote.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        plain = msgspec.json.decode(text, type=_Plain)
+        if plain.version != VERSION:
+            raise ValueError(f"version {plain.version}")
+        written = {(topic, kind): Written(count, digest) for topic, kind, count, digest in plain.written}
+        return cls(delivery=delivery, owner=plain.owner, written=written)
+
+
+class _Plain(msgspec.Struct):
+    version: int
+    owner: str
+    written: list[tuple[str, str, int, str]]
+
+
+class MarkerGroup:
+    """The consumer group of a store that holds its marker: nobody consumes in it.
+
+    The marker stands as the offset of partition 0 of each topic of the cluster that the store writes to, so that it is
+    found as long as one of them stays.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Any of the topics.
+    name : str
+        Name of the group.
+    patience : Patience
+        How long is waited for brokers.
+    """
+
+    def __init__(self, location: KafkaLocation, name: str, patience: Patience) -> None:
+        self.name = name
+        self.metadata: object = None
+        self._location = location
+        self._patience = patience
+
+    def read(self, topics: Sequence[str], *, pending: bool) -> Marker | None:
+        """Read the marker; None if there is none (yet, or any more: offsets expire).
+
+        Parameters
+        ----------
+        topics : sequence of str
+            Where to look.
+        pending : bool
+            Whether to wait for a transaction that is being committed or aborted.
+
+        Raises
+        ------
+        KafkaException
+            If the broker refuses.
+        SinkLostError
+            If somebody else wrote to the group.
+        DeliveryFailedError
+            If the run shall stop.
+        """
+        isolation = "read_committed" if pending else "read_uncommitted"
+        consumer = make_client_consumer(
+            self._location, wait=False, group_id=self.name, isolation_level=isolation, statistics_interval_ms=0
+        )
+        try:
+            self.metadata = consumer.consumer_group_metadata()
+            places = [TopicPartition(topic, 0) for topic in topics]
+
+            def ask(seconds: float) -> list[TopicPartition]:
+                consumer.poll(0)
+                return _checked(consumer.committed(places, seconds))
+
+            found = self._patience.wait_for("the marker of the last delivery", ask)
+        finally:
+            consumer.close()
+        return self._newest(found)
+
+    def offsets(self, marker: Marker, topics: Sequence[str]) -> list[TopicPartition]:
+        """Give the offsets to commit."""
+        text = marker.encode()
+        return [TopicPartition(topic, 0, marker.delivery, text) for topic in topics]
+
+    def _newest(self, found: Sequence[TopicPartition]) -> Marker | None:
+        marked = [place for place in found if place.offset >= 0]
+        if not marked:
+            return None
+        newest = max(marked, key=lambda place: place.offset)
+        try:
+            return Marker.decode(newest.offset, newest.metadata or "")
+        except (ValueError, msgspec.DecodeError):
+            raise SinkLostError(
+                f"consumer group {self.name!r} must be written by meanstream only, got offsets of another client"
+            ) from None
+
+
+def _checked(places: list[TopicPartition]) -> list[TopicPartition]:
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return places

@@ -1,0 +1,320 @@
+"""What the engine shows to Prometheus; the only file that imports prometheus_client."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, get_args
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest, make_wsgi_app
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeHistogramMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from meanstream.operators.counters.base import ENDLESS, counter_limit
+from meanstream.operators.records import Floats
+from meanstream.streaming.agents.ledger_forecast import budget_outlook
+from meanstream.streaming.agents.public_population import PublicPopulation
+from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.wire import Reason
+from meanstream.streaming.metrics.disk import disk_ledger_size
+from meanstream.streaming.metrics.families import (
+    CONNECTED,
+    COUNTERS,
+    DISTRIBUTIONS,
+    DURATIONS,
+    FORECASTS,
+    GAUGES,
+    LIVE,
+    PARTITION_LAG,
+)
+from meanstream.streaming.metrics.rate import RecentRate
+
+PREFIX = "meanstream"
+REASONS: tuple[str, ...] = get_args(Reason)
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SPENT = tuple(k / 10 for k in range(11))
+CLASS_SIZES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+LEFT_SECONDS = tuple(86_400.0 * days for days in (0, 1, 7, 30, 90, 180, 365, 730, 1825, 3650))
+HALVINGS = 12
+"""The buckets of half-widths are half the range of a value and so many halvings of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many of some numbers are at most each bound; the last bound is infinite."""
+
+    bounds: tuple[float, ...]
+    at_most: tuple[int, ...]
+    total: float
+
+    @classmethod
+    def of(cls, values: Floats, bounds: Sequence[float], weight: Sequence[int] | None = None) -> Distribution:
+        """Count values, each as often as its weight says.
+
+        Examples
+        --------
+        >>> Distribution.of(np.array([0.1, 0.3, 0.9]), (0.2, 0.9))
+        Distribution(bounds=(0.2, 0.9, inf), at_most=(1, 3, 3), total=1.3)
+        """
+        number = np.ones(len(values), np.int64) if weight is None else np.asarray(weight, np.int64)
+        bucket = np.searchsorted(np.asarray(bounds) * (1 + 1e-12), values, "left")
+        counts = np.bincount(bucket, number, minlength=len(bounds) + 1).astype(np.int64)
+        return cls((*bounds, float("inf")), tuple(accumulate(counts.tolist())), float(values @ number))
+
+
+class HasBounds(Protocol):
+    """The settings that metrics need."""
+
+    @property
+    def lower(self) -> float | tuple[float, ...]:
+        """Lower bound of a value, or of each coordinate."""
+
+    @property
+    def upper(self) -> float | tuple[float, ...]:
+        """Upper bound of a value, or of each coordinate."""
+
+    @property
+    def horizon(self) -> int | None:
+        """Releases that one agent may ever make; None for no limit."""
+
+    @property
+    def protected(self) -> str:
+        """What epsilon covers and what it does not, in one sentence."""
+
+
+class Metrics(Collector):
+    """Turns the engine's figures into Prometheus metrics.
+
+    `observe` is called in the engine's thread, at the start and after each turn; it keeps a few numbers. A scrape, in
+    another thread, reads these numbers, the ledger's size by a connection of its own, and nothing of the engine.
+
+    Parameters
+    ----------
+    settings : AgentsSettings or RoundsSettings
+        For the horizon and the bounds of a value.
+    health : EngineHealth
+        The engine's, for readiness and the age of the checkpoint.
+    store : Path, optional
+        The store, for the size of its ledger.
+    clock : Clock
+        For the lag of event time.
+
+    Notes
+    -----
+    **Privacy.** Metrics are outputs that anybody may read. Shown are counts, event times, what was released or refused,
+    and post-processing of the releases. Half-widths and effective class sizes are those that anybody could compute from
+    the releases (`PublicPopulation.precision`); those of the personal estimates, and the number of clipped values,
+    depend on raw values and are not shown. No metric has a label of an agent. Durations are shown and assumed not to
+    depend on values.
+
+    Metrics of the population exist after the first refresh of estimates; `prior_spread` and
+    `prior_count_ratio` only where a prior was learned,
+    because a spread of 0 says that the agents of a component have the same mean. `dependence_ratio` is 1 until releases
+    show that an agent's samples depend on each other.
+    """
+
+    counters: ClassVar[dict[str, str]] = COUNTERS
+    gauges: ClassVar[dict[str, str]] = GAUGES
+    distributions: ClassVar[dict[str, str]] = DISTRIBUTIONS
+    durations: ClassVar[dict[str, str]] = DURATIONS
+    live: ClassVar[dict[str, str]] = LIVE
+    foretells: ClassVar[bool] = True
+    shows_connections: ClassVar[bool] = True
+    shows_partitions: ClassVar[bool] = True
+    process: ClassVar[tuple[str, ...]] = ()
+    reasons: ClassVar[tuple[str, ...]] = REASONS
+
+    def __init__(
+        self, *, settings: HasBounds, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
+    ) -> None:
+        self._horizon, self._endless = counter_limit(settings.horizon), settings.horizon == ENDLESS
+        most = float(np.max(np.subtract(settings.upper, settings.lower))) / 2
+        self._half_widths = tuple(most / 2**k for k in range(HALVINGS, -1, -1))
+        self._health = health
+        self._clock = clock or SystemClock()
+        self._store = store
+        self._outlook = budget_outlook(settings, store) if self.foretells else None
+        self._began = self._clock.now()
+        self._rate = RecentRate(self._began)
+        self._records, self._came = 0, self._began  # how many were read, and when the last ones were
+        self._process = ProcessCollector(registry=None) if self.process else None
+        self._shown: dict[str, Any] = {}  # replaced as a whole, so that a scrape never sees half of a turn
+        self._of_population: dict[str, Any] = {}
+        self._computed_from: PublicPopulation | None = None
+        self._commits = self._deliveries = 0
+        self._lag_of_answers: tuple[float | None, float | None] = None, None  # event time of the last ones, and it
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._durations = {
+            name: Histogram(f"{PREFIX}_{name}", text, registry=None, buckets=SECONDS)
+            for name, text in self.durations.items()
+        }
+
+    def observe(self, stats: EngineStats) -> None:
+        """Take the newest figures."""
+        self._rate.note(self._clock.now(), stats.events)
+        if stats.events > self._records:
+            self._records, self._came = stats.events, self._clock.now()
+        self._shown = {
+            "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
+            "agents": stats.agents,
+            "input_lag_events": stats.input_lag,
+            "partition_lag_events": stats.input_lags,
+            "allowed_lateness_seconds": stats.lateness,
+            "watermark": stats.watermark,
+            **(self._budgets(stats, self._horizon) if stats.spent and self._horizon is not None else {}),
+            **({"agents_exhausted": 0} if self._endless else {}),  # alerts compare it with the number of agents
+            **self._own(stats),
+        }
+        of = {"commit_seconds": stats.commits > self._commits, "delivery_seconds": stats.deliveries > self._deliveries}
+        for name, histogram in self._durations.items():
+            if of.get(name, of["commit_seconds"]):
+                histogram.observe(getattr(stats, name))
+        self._commits, self._deliveries = stats.commits, stats.deliveries
+
+    def application(self) -> Callable[..., Any]:
+        """Return the WSGI application that answers a scrape, in the format that was asked for."""
+        return make_wsgi_app(self._registry)
+
+    def exposition(self) -> bytes:
+        """Write all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every family; called by a scrape."""
+        shown = self._shown
+        yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
+        for name, text in self.counters.items():
+            yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
+        if self.reasons:
+            yield _rejects(self.reasons, shown)
+        for name, text in self.distributions.items():
+            yield _histogram(name, text, shown.get(name))
+        if self.foretells:
+            ahead = None if self._outlook is None else self._outlook()
+            left = None if ahead is None else Distribution.of(86_400.0 * np.asarray(ahead.days), LEFT_SECONDS)
+            yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
+        for name, text in self.gauges.items():
+            yield _gauge(name, text, shown.get(name))
+        for name, value in self._live(shown.get("watermark")).items():
+            if name in self.live:
+                yield _gauge(name, self.live[name], value)
+        if self.shows_partitions:
+            yield _partitions(shown.get("partition_lag_events", {}))
+        if self.shows_connections:
+            yield _connections(self._health.connections())
+        if self._process is not None:
+            yield from self._process.collect()
+        for histogram in self._durations.values():
+            yield from histogram.collect()
+
+    def _own(self, stats: EngineStats) -> dict[str, Any]:
+        """Figures that only this kind of engine has."""
+        if stats.population is not None and stats.population is not self._computed_from:
+            self._computed_from = stats.population
+            self._of_population = self._describe(stats.population)
+        if stats.answers is not None and self._lag_of_answers[0] != stats.answers.time:
+            self._lag_of_answers = stats.answers.time, self._clock.now() - stats.answers.time
+        due = stats.first_release
+        waits = {"samples_pending": stats.pending, "first_release_timestamp_seconds": due and due.event_time}
+        waits["refresh_seconds"] = stats.refresh
+        shown = {**waits, "answer_lag_seconds": self._lag_of_answers[1], **self._of_population}
+        return {**{name: getattr(stats, name) for name in COUNTERS}, **shown}
+
+    def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
+        """Figures of the budgets; agents that came after the last release have spent nothing."""
+        released = stats.spent[1:]
+        agents = (stats.agents - sum(released), *released)
+        share = np.arange(len(agents)) / horizon
+        return {
+            "agents_exhausted": sum(agents[horizon:]),
+            "budget_spent_ratio": Distribution.of(share, SPENT, agents),
+            "budget_spent_ratio_max": float(share[np.flatnonzero(agents)].max(initial=0.0)),
+        }
+
+    def _describe(self, population: PublicPopulation) -> dict[str, Any]:
+        half_width, class_size = population.precision()
+        return {
+            "released_half_width": Distribution.of(half_width, self._half_widths),
+            "released_half_width_median": _median(half_width),
+            "released_class_size": Distribution.of(class_size, CLASS_SIZES),
+            "released_class_size_median": _median(class_size),
+            "prior_components": population.n_components,
+            "prior_spread": population.spread,
+            "prior_count_ratio": population.goes_with_count,
+            "dependence_ratio": population.dependence or 1.0,
+        }
+
+    def _live(self, watermark: float | None) -> dict[str, float | None]:
+        """Give what changes while the engine does nothing."""
+        rows, size = (None, None) if self._store is None else disk_ledger_size(self._store)
+        now = self._clock.now()
+        return {
+            "watermark_lag_seconds": None if watermark is None else now - watermark,
+            "checkpoint_age_seconds": self._health.checkpoint_age,
+            "ready": float(self._health.not_ready() is None),
+            "ledger_rows": rows,
+            "ledger_bytes": size,
+            "events_per_second": self._rate.per_second(now),
+            "input_silent_seconds": max(now - self._came, 0.0),
+            "start_timestamp_seconds": self._began,
+        }
+
+
+def _rejects(reasons: Sequence[str], shown: dict[str, Any]) -> Metric:
+    family = CounterMetricFamily(f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"])
+    for reason in reasons:
+        family.add_metric([reason], shown["rejects"][reason] if shown else 0)
+    return family
+
+
+def _connections(problems: Mapping[str, str | None]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_kafka_connected", CONNECTED, labels=["client"])
+    for client, problem in problems.items():
+        family.add_metric([client], float(problem is None))
+    return family
+
+
+def _partitions(lags: Mapping[tuple[str, int], int]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["topic", "partition"])
+    for (topic, partition), lag in sorted(lags.items()):
+        family.add_metric([topic, str(partition)], lag)
+    return family
+
+
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", text)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def _histogram(name: str, text: str, distribution: Distribution | None) -> Metric:
+    family = GaugeHistogramMetricFamily(f"{PREFIX}_{name}", text)
+    if distribution is not None:
+        bounds = map(floatToGoString, distribution.bounds)
+        family.add_metric([], list(zip(bounds, distribution.at_most, strict=True)), distribution.total)
+    return family
+
+
+def _median(values: Floats) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _build() -> dict[str, str]:
+    return {"version": version("meanstream"), "python": platform.python_version()}

@@ -1,0 +1,203 @@
+"""What a page is shown: immutable records, and a course that is kept in a bounded number of points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.times import iso_time
+
+T = TypeVar("T")
+Quantiles = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """The engine's counts after a turn, so many seconds after the begin; as in `EngineStats`, nothing private.
+
+    `clock` is the time of day, in seconds.
+    """
+
+    seconds: float
+    clock: float = 0.0
+    events: int
+    accepted: int
+    agents: int
+    releases: int
+    refusals: int
+    drifts: int = 0
+    estimates: int
+    rejected: tuple[tuple[str, int], ...]
+    input_lag: int | None
+    event_time: float | None
+    watermark: float | None
+    spent: tuple[int, ...]
+    waiting: int = 0
+    over_budget: int = 0
+    own_agents: int = 0
+    pending: int = 0
+    first_release: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """How precise the agents' estimates were at one refresh. **Privacy.** Of private estimates: inside only.
+
+    Half-widths are the quantiles `QUANTILES` of the newest intervals of all `answered` agents; errors are root mean
+    squares over the agents whose true mean is known, None outside of a demo.
+    """
+
+    events: int
+    answered: int
+    together: Quantiles
+    alone: Quantiles
+    event_time: float | None = None
+    clock: float = 0.0
+    error: float | None = None
+    error_alone: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedPicture:
+    """Public: what was learned of the population, and how many of the releasing agents are at each component."""
+
+    description: dict[str, Any]
+    agents: int
+    at: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowPoint:
+    """How fast events came and how far behind the engine was, at a time of the clock."""
+
+    clock: float
+    rate: float | None
+    lag: int | None = None
+    behind: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageView:
+    """What a page shows: a consistent set of snapshots."""
+
+    version: int
+    running: bool
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Which run it is: public settings and names."""
+    flow: tuple[FlowPoint, ...] = ()
+    """Of the runs before this one."""
+    next_release: FirstRelease | None = None
+    answered_until: float | None = None
+    """Event time that the newest answers include."""
+    problem: str | None = None
+    """Why the engine is not ready, as /readyz says."""
+    turns: tuple[TurnRecord, ...]
+    precision: tuple[Precision, ...] = ()
+    population: FittedPicture | None = None
+    windows: tuple[dict[str, Any], ...] = ()
+
+
+class Thinned(Generic[T]):
+    """Keeps the whole course of something in a bounded number of points: when full, every second one is dropped."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[T] = []
+        self._newest: T | None = None
+        self._every, self._seen = 1, 0
+
+    def add(self, point: T) -> None:
+        """Take a point; the newest is always among those that are shown."""
+        self._newest = point
+        if self._seen % self._every == 0:
+            self._kept.append(point)
+        self._seen += 1
+        if len(self._kept) >= self._most:
+            self.halve()
+
+    def halve(self) -> None:
+        """Drop every second point, and take only every second one from now on."""
+        self._kept = self._kept[::2]
+        self._every *= 2
+
+    def points(self) -> tuple[T, ...]:
+        """Give the points in order.
+
+        Examples
+        --------
+        >>> course = Thinned(4)
+        >>> for i in range(10):
+        ...     course.add(i)
+        >>> course.points()
+        (0, 4, 8, 9)
+        """
+        last = () if self._newest is None or (self._kept and self._kept[-1] is self._newest) else (self._newest,)
+        return (*self._kept, *last)
+
+
+def first_release_record(stats: EngineStats) -> str | None:
+    """Public: say when the first release is due, and why; None once there was one."""
+    due = stats.first_release
+    if due is None:
+        return None
+    at = "" if due.event_time is None else f"at event time {iso_time(due.event_time)}, "
+    return f"first release {at}with {due.why}"
+
+
+def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnRecord:
+    """Take the counts of a turn."""
+    return TurnRecord(
+        seconds=seconds,
+        clock=clock,
+        events=stats.events,
+        accepted=stats.accepted,
+        agents=stats.agents,
+        releases=stats.releases,
+        refusals=stats.refusals,
+        drifts=getattr(stats, "drifts", 0),
+        estimates=stats.estimates,
+        rejected=tuple(stats.rejected.items()),
+        input_lag=stats.input_lag,
+        event_time=stats.event_time,
+        watermark=stats.watermark,
+        spent=stats.spent,
+        waiting=getattr(stats, "waiting", 0),
+        over_budget=getattr(stats, "over_budget", 0),
+        own_agents=getattr(stats, "own_agents", 0),
+        pending=stats.pending,
+        first_release=first_release_record(stats),
+    )
+
+
+def budget_histogram_record(agents: int, spent: Sequence[int], horizon: int | None) -> dict[str, Any]:
+    """Public: a histogram of what the agents have spent, and what the one that spent most has.
+
+    Parameters
+    ----------
+    agents : int
+        All agents, also those that came since `spent` was counted and have spent nothing.
+    spent : sequence of int
+        Number of agents by what they have spent: entry k has spent k.
+    horizon : int or None
+        What each may spend; None for no limit.
+
+    Examples
+    --------
+    >>> found = budget_histogram_record(4, (1, 2, 1), 2)
+    >>> found["most"], found["agents"]
+    (2, [1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1])
+    """
+    counts = np.array([agents - sum(spent[1:]), *spent[1:]], np.int64)
+    most = int(np.flatnonzero(counts).max(initial=0))
+    if horizon is None:
+        labels = [str(k) for k in range(most + 1)]
+        return {"horizon": None, "most": most, "labels": labels, "agents": counts[: most + 1].tolist()}
+    tenth = np.ceil(np.arange(len(counts)) * 10 / horizon - 1e-9).astype(np.int64).clip(0, 10)
+    shares = np.bincount(tenth, counts, minlength=11).astype(np.int64)
+    labels = ["0", *(f"{10 * k - 9}-{10 * k} %" for k in range(1, 11))]
+    return {"horizon": horizon, "most": most, "labels": labels, "agents": shares.tolist()}

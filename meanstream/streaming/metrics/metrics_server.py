@@ -1,0 +1,96 @@
+"""The engine's HTTP side: /metrics for Prometheus, /healthz and /readyz for whoever runs the process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.metrics.background import BackgroundServer
+from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.engine_metrics import Metrics
+
+_log = logging.getLogger("meanstream.metrics")
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class MetricsServer(BackgroundServer["_Server"]):
+    """Serves metrics and probes while it is open; use as a context manager.
+
+    Parameters
+    ----------
+    address : str
+        `HOST:PORT`, with an IPv6 address in brackets; port 0 takes a free one (see `url`).
+    metrics : Metrics
+        What /metrics shows.
+    health : EngineHealth
+        What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with the reason.
+
+    Raises
+    ------
+    ValueError
+        If the address is none, or cannot be listened on.
+
+    Notes
+    -----
+    **Privacy.** All three answers are public. There is no authentication: listen where only those who may know the
+    state of the engine can connect.
+    """
+
+    def __init__(self, address: str, metrics: Metrics, health: EngineHealth) -> None:
+        super().__init__("metrics", address, _Server, _Handler)
+        self._server.set_app(_application(metrics, health))
+
+
+class _Server(BoundedThreads, WSGIServer):
+    def server_bind(self) -> None:
+        """Bind, and say what a WSGI application asks for."""
+        super().server_bind()
+        self.setup_environ()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10.0  # a client that sends nothing
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Keep requests out of the log: what is in them is not ours."""
+
+
+def _application(metrics: Metrics, health: EngineHealth) -> Application:
+    """Answer the three paths; anything else is refused."""
+    pages: dict[str, Application] = {
+        "/metrics": metrics.application(),
+        "/healthz": _probe(health.not_alive),
+        "/readyz": _probe(health.not_ready),
+    }
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        page = pages.get(environ["PATH_INFO"])
+        if page is None:
+            return _text(start_response, "404 Not Found", f"there are {', '.join(pages)}")
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _text(start_response, "405 Method Not Allowed", "use GET or HEAD", ("Allow", "GET, HEAD"))
+        try:
+            answer = page({**environ, "REQUEST_METHOD": "GET"}, start_response)
+        except Exception as error:
+            _log.error("metrics cannot be shown", extra={"error": type(error).__name__})
+            return _text(start_response, "500 Internal Server Error", type(error).__name__)
+        return [b""] if environ["REQUEST_METHOD"] == "HEAD" else answer
+
+    return application
+
+
+def _probe(problem: Callable[[], str | None]) -> Application:
+    def probe(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        found = problem()
+        return _text(start_response, "200 OK" if found is None else "503 Service Unavailable", found or "ok")
+
+    return probe
+
+
+def _text(start_response: Callable[..., Any], status: str, line: str, *headers: tuple[str, str]) -> Iterable[bytes]:
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store"), *headers])
+    return [f"{line}\n".encode()]

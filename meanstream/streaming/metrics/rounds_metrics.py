@@ -1,0 +1,152 @@
+"""What the engine of rounds shows to Prometheus."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.carried_figures import carried_figures
+from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
+from meanstream.streaming.metrics.families import DISTRIBUTIONS, LIVE
+from meanstream.streaming.rounds.rounds_stats import public_stats, rounds_stats
+from meanstream.streaming.rounds.window_widths import MICROS, Windows
+
+_STATS = {
+    "rounds": "rounds",
+    "rounds_reports": "releases",
+    "rounds_over_budget": "over_budget",
+    "rounds_results_refused": "results_refused",
+}
+"""Name of a counter, and of the figure that it shows."""
+
+
+class HasWindows(HasBounds, Protocol):
+    """The settings that metrics of rounds need."""
+
+    @property
+    def window(self) -> str:
+        """Windows, as `Windows.parse` reads them."""
+
+
+class RoundsMetrics(Metrics):
+    """Turns the public figures of an engine of rounds into Prometheus metrics; an agent is a user here.
+
+    What both engines have keeps its name. Of the answers only the newest is shown: the windows of a replay come faster
+    than anybody scrapes, and all of them are in the sink of the means.
+
+    Notes
+    -----
+    **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of the figures, whatever
+    is observed, that is who reported, how often, what was answered and how long ago. The rest is shown by
+    `PrivateRoundsMetrics`.
+    The answer shown is a public event (`meanstream.streaming.events.round_events.WindowEstimate`), made of reports alone.
+    """
+
+    counters: ClassVar[dict[str, str]] = {
+        "rounds": "Rounds that came to their end.",
+        "rounds_reports": "Reports charged in the ledger, one per user and round.",
+        "rounds_over_budget": "How often a user's data did not enter a round, because the budget does not pay for it.",
+        "rounds_results_refused": "Different results of stages that no stage can have found, and were not accepted.",
+    }
+    gauges: ClassVar[dict[str, str]] = {
+        "agents": "Users who have been charged for a round.",
+        "agents_exhausted": "Users whose budget pays for no further round; only where there is a budget.",
+        "budget_spent_ratio_max": "Share of its rounds that the user who spent most has spent.",
+        "rounds_waiting": "Rounds that wait for the result of a stage.",
+        "rounds_window_end_timestamp_seconds": "End of the newest window that was answered.",
+        "rounds_window_users": "Users whose reports were counted in it.",
+        "rounds_value": "Its mean, in the values' unit.",
+        "rounds_lower": "Lower end of its interval.",
+        "rounds_upper": "Upper end of its interval.",
+        "rounds_half_width": "Half the length of its interval.",
+        "rounds_stages": "Stages of its round.",
+        "rounds_carried_windows": "Windows behind the knowledge that is carried into the next one.",
+        "rounds_carried_half_width": "Half-width of where the next round's narrow reports lie, in the values' unit.",
+        "rounds_carried_gain": "Standard error with nothing carried and all users on the bounds, over its own.",
+        "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",
+        "allowed_lateness_seconds": "How long a window stays open behind its end, where the source has no end.",
+    }
+    foretells: ClassVar[bool] = False
+    distributions: ClassVar[dict[str, str]] = {"budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]}
+    durations: ClassVar[dict[str, str]] = {}
+    live: ClassVar[dict[str, str]] = {
+        name: LIVE[name] for name in ("ready", "ledger_rows", "start_timestamp_seconds")
+    } | {"rounds_answer_age_seconds": "Seconds since the last round came to its end, or since the start."}
+    shows_partitions: ClassVar[bool] = False
+    reasons: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *, settings: HasWindows, **options: Any) -> None:
+        super().__init__(settings=settings, **options)
+        windows = Windows.parse(settings.window)
+        self.period = None if windows.kind == "session" else windows.period / MICROS
+        self._bounds = settings.lower, settings.upper
+        self._answered_at, self._rounds = self._began, 0
+
+    def observe(self, stats: EngineStats) -> None:
+        """Take the newest public figures."""
+        public = public_stats(rounds_stats(stats))
+        self.note_answers(public.rounds)
+        super().observe(public)
+
+    def note_answers(self, rounds: int) -> None:
+        """Note how many rounds have come to their end, and when it was that there was one more."""
+        if rounds > self._rounds:
+            self._rounds, self._answered_at = rounds, self._clock.now()
+
+    def _own(self, stats: EngineStats) -> dict[str, Any]:
+        stats = rounds_stats(stats)
+        return {
+            **{name: getattr(stats, figure) for name, figure in _STATS.items()},
+            "rounds_waiting": stats.waiting,
+            "rounds_period_seconds": self.period,
+            **({} if stats.answer is None else window_answer_figures(stats.answer)),
+            **({} if stats.answer is None else _carried_window_figures(stats.answer, *self._bounds)),
+        }
+
+    def _live(self, watermark: float | None) -> dict[str, float | None]:
+        age = max(self._clock.now() - self._answered_at, 0.0)
+        return {**super()._live(watermark), "rounds_answer_age_seconds": age}
+
+
+class _Answer(msgspec.Struct):
+    end: datetime
+    value: float | list[float]
+    interval: list[Any]
+    users: int
+    stages: list[dict[str, Any]]
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def window_answer_figures(line: bytes) -> dict[str, float]:
+    """Take the figures from the line of a window estimate."""
+    found = _ANSWER.decode(line)
+    shown = {
+        "rounds_window_end_timestamp_seconds": found.end.timestamp(),
+        "rounds_window_users": found.users,
+        "rounds_stages": len(found.stages),
+    }
+    if isinstance(found.value, list):  # a vector has no one number to show
+        return shown
+    lower, upper = found.interval
+    return shown | {
+        "rounds_value": found.value,
+        "rounds_lower": lower,
+        "rounds_upper": upper,
+        "rounds_half_width": (upper - lower) / 2,
+    }
+
+
+def _carried_window_figures(
+    line: bytes, lower: float | tuple[float, ...], upper: float | tuple[float, ...]
+) -> dict[str, float | None]:
+    """Take what is carried on from the line of a window estimate; nothing where nothing is."""
+    if isinstance(lower, tuple) or isinstance(upper, tuple):  # of a vector nothing is carried
+        return {}
+    found = carried_figures(msgspec.json.decode(line), lower, upper)
+    names = ("windows", "half_width", "gain")
+    return {} if found is None else {f"rounds_carried_{name}": found[name] for name in names}

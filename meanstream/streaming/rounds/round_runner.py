@@ -1,0 +1,195 @@
+"""Running the round of a window that has ended: who takes part, reports as ledger rows, results as events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.records import Ints, Words
+from meanstream.operators.rounds.round_records import Estimate, Public, Tally
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.rounds.event_lines import (
+    complete_event_line,
+    estimate_event_line,
+    refusal_event_lines,
+    report_event_lines,
+    stage_event_line,
+)
+from meanstream.streaming.rounds.rounds_curator import curator_charge_lines, curator_noise_once, curator_sum
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import UserSums
+from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_widths import MICROS, Window
+from meanstream.streaming.store.spend_ledger import LedgerRows
+
+Ask = Callable[[int, Public], tuple[Tally, Public | Estimate]]
+"""From a stage and what those before it found: the stage's tally, and what it found."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What rounds have made, to be committed together.
+
+    Attributes
+    ----------
+    rows : LedgerRows
+        Reports, each charged to its user; charges for an answer, by a trusted curator.
+    events : list of EventLines
+        Public events beside the reports.
+    refused : int
+        Users whose data did not enter, because their budget does not pay for another round.
+    finished : int
+        Rounds that came to their end.
+    """
+
+    rows: LedgerRows = field(
+        default_factory=lambda: LedgerRows(agent=[], release_index=[], input_version=[], time=[], output=[])
+    )
+    events: list[EventLines] = field(default_factory=list)
+    refused: int = 0
+    finished: int = 0
+
+
+class Directory:
+    """Names of the users by number, and the hash of each, made once."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names  # grows
+        self._words: Words = np.zeros((0, 2), np.uint64)
+
+    def words(self, user: Ints) -> Words:
+        """Give the hashes of some users."""
+        if len(self._words) < len(self.names):
+            self._words = np.concatenate([self._words, keyed_owner_words(self.names[len(self._words) :])])
+        return self._words[user]
+
+    def of(self, user: Ints) -> list[str]:
+        """Give the names of some users."""
+        return [self.names[number] for number in user.tolist()]
+
+
+def rounds_run_order(words: Words) -> Ints:
+    """Give the order of users by the hash of their names: public, whenever and however often somebody was seen.
+
+    **Privacy.** In the order of arrival, reports would tell whose sample came before whose.
+    """
+    return np.lexsort((words[:, 1], words[:, 0]))
+
+
+class RoundRunner:
+    """Makes the reports of ended windows and what follows from them.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on, and the budget of a user.
+    secret : bytes
+        Key of the noise.
+    directory : Directory
+        The users.
+
+    Notes
+    -----
+    **Privacy.** A user makes one report per round, in the stage that a public hash of its name says, and none if its
+    budget does not pay for it: then its data does not enter. Reports are ledger rows; whoever calls this commits them
+    before anything is written. With a trusted curator the ledger rows are the charges of everybody who takes part.
+    """
+
+    def __init__(self, settings: RoundsSettings, secret: bytes, directory: Directory) -> None:
+        self._settings = settings
+        self._secret = secret
+        self.directory = directory
+        self._reserved: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for or entered
+        self._index: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for
+        self.carried: Public | None = None  # what the last window's public results show the next one
+
+    def begin(self, charged: Ints) -> None:
+        """Start a turn: so many rounds are charged to each user, by number."""
+        missing = max(len(self.directory.names) - len(charged), 0)
+        self._index = np.r_[charged, np.zeros(missing, np.int64)]
+        self._reserved = self._index.copy()
+
+    def reserve(self, user: Ints) -> None:
+        """Count a round that these users have entered and not reported in."""
+        self._reserved[user] += 1
+
+    def enter(self, window: Window, sums: UserSums, outcome: Outcome) -> tuple[WindowRound, UserSums]:
+        """Decide who takes part in the round of a window, and reserve it for them."""
+        horizon, spent = self._settings.horizon, self._reserved[sums.user]
+        pays = np.ones(len(sums), np.bool_) if horizon is None else spent < horizon
+        taking = sums if pays.all() else sums.take(pays)
+        this = WindowRound(self._settings, window, users=len(taking), carried=self.carried)
+        if len(taking) < len(sums):
+            out = np.flatnonzero(~pays)
+            out = out[rounds_run_order(self.directory.words(sums.user[out]))]
+            refused = sums.user[out]
+            outcome.events.append(refusal_event_lines(this, self.directory.of(refused), spent[out]))
+            outcome.refused += len(refused)
+        self.reserve(taking.user)
+        return this, taking
+
+    def report(self, this: WindowRound, stage: int, public: Public, sums: UserSums, outcome: Outcome) -> Tally:
+        """Make the reports of one stage, from those of its users who are given; return their tally."""
+        words = self.directory.words(sums.user)
+        mine = np.flatnonzero(this.stage_of(words) == stage)
+        mine = mine[rounds_run_order(words[mine])]
+        asked = sums.take(mine)
+        summaries = asked.summaries(words[mine], self._settings.grid)
+        reports, version = this.charged_reports(self._secret, stage, public, summaries)
+        lines = report_event_lines(this, stage, self.directory.of(asked.user), reports)
+        self._charge(outcome.rows, asked.user, version, this.window, lines.lines)
+        outcome.events.append(complete_event_line(this, stage, len(asked)))
+        return this.tally(stage, public, reports)[0]
+
+    def run(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
+        """Run all stages at once, where both sides are here."""
+        if self._settings.central:
+            self._curate(this, sums, outcome)
+        else:
+
+            def ask(stage: int, public: Public) -> tuple[Tally, Public | Estimate]:
+                tally = self.report(this, stage, public, sums, outcome)
+                found = this.decode(stage, public, tally)
+                if isinstance(found, Estimate):
+                    self.carried = this.carried_after(found)
+                return tally, found
+
+            _run_stages(this, ask, len(sums), outcome)
+        outcome.finished += 1
+
+    def _curate(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
+        """Run all releases of a trusted curator; everybody who takes part is charged for the answer."""
+        sums = sums.take(rounds_run_order(self.directory.words(sums.user)))
+        summaries = sums.summaries(self.directory.words(sums.user), self._settings.grid)
+
+        def ask(release: int, public: Public) -> tuple[Tally, Public | Estimate]:
+            tally = curator_sum(this, release, public, summaries)
+            return tally, curator_noise_once(this, self._secret, release, public, tally)
+
+        _run_stages(this, ask, len(sums), outcome)
+        lines = curator_charge_lines(this, self.directory.of(sums.user), outcome.events[-1])
+        self._charge(outcome.rows, sums.user, this.versions(self._secret, 0, {}, summaries), this.window, lines.lines)
+
+    def _charge(self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]) -> None:
+        self._index[user] += 1
+        index, number = self._index[user].tolist(), user.tolist()
+        rows.agent.extend(number)
+        rows.release_index.extend(index)
+        rows.input_version.extend(version.tolist())
+        rows.time.extend([window.end / MICROS] * len(number))
+        rows.output.extend(lines)
+
+
+def _run_stages(this: WindowRound, ask: Ask, users: int, outcome: Outcome) -> None:
+    """Ask one stage after the other, each with what those before it found; the last event is the answer."""
+    public: Public = {}
+    for stage in this.stages:
+        tally, found = ask(stage, public)
+        if isinstance(found, Estimate):
+            outcome.events.append(estimate_event_line(this, found, users))
+        else:
+            public = found
+            outcome.events.append(stage_event_line(this, stage, tally, public))

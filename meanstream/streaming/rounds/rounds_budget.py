@@ -1,0 +1,138 @@
+"""What every user has spent in rounds, read from a store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from meanstream.streaming.agents.agents_budget import budget_charged_until
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.store.kind import OF_AGENTS, OF_USERS, SIDE, require_store_kind, store_kind
+from meanstream.streaming.store.state_store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class UserBudget:
+    """Public: the rounds that a user has paid for, and their total epsilon; `remaining` is None without a budget.
+
+    `reports` counts the user's reports, or the answers of a trusted curator that it was charged for; only these can
+    have a `delta`, in total.
+    """
+
+    user: str
+    reports: int
+    spent: float
+    remaining: float | None
+    delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsBudgetSummary:
+    """Public: all users of a store together.
+
+    Attributes
+    ----------
+    users : int
+        Users who have been charged.
+    reports : int
+        Reports that were charged.
+    spent_max : float
+        Total epsilon of the user that spent most.
+    epsilon : float
+        Of one report.
+    user_budget : float or None
+        Greatest total epsilon of a user.
+    at_budget : int
+        Users whose budget does not pay for another report.
+    trust : str
+        "local" or "central".
+    delta : float
+        Of one report or charge.
+    """
+
+    users: int
+    reports: int
+    spent_max: float
+    epsilon: float
+    user_budget: float | None
+    at_budget: int
+    trust: str = "local"
+    delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsBudgets:
+    """Public: the budget of every user of a store who has been charged, in the order of their names."""
+
+    users: list[UserBudget]
+    summary: RoundsBudgetSummary
+
+
+def has_rounds_budget(store: Path) -> bool:
+    """Tell whether a store is that of the users' side of rounds.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, it is damaged, or it is a statistician's, which charges nobody.
+    """
+    opened = Store.read(store)
+    try:
+        identity = opened.state("identity")
+    finally:
+        opened.close()
+    if identity is None:
+        return False
+    require_store_kind(store, identity["settings"], OF_AGENTS, OF_USERS)
+    return store_kind(identity["settings"]) == OF_USERS
+
+
+def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
+    """Count what every user has spent; an engine may be running on the store. Every row of the ledger is checked.
+
+    Parameters
+    ----------
+    store : Path
+        The store's file; see `has_rounds_budget`.
+    as_of : float, optional
+        Count windows that ended by this event time only, in seconds.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or its ledger is not what was written.
+    """
+    opened = Store.read(store)
+    try:
+        names, settings = opened.agents(), opened.state("identity")["settings"]
+        reports = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of)
+    finally:
+        opened.close()
+    agreed = RoundsSettings.of_plain({name: value for name, value in settings.items() if name != SIDE})
+    order = sorted(np.flatnonzero(reports).tolist(), key=names.__getitem__)
+    names, reports = [names[number] for number in order], reports[order]
+    delta = agreed.delta
+    epsilon, budget = float(settings["epsilon"]), settings["user_budget"]
+    spent = reports * epsilon
+    left = None if budget is None else np.maximum(budget - spent, 0.0)
+    rows = [
+        UserBudget(name, n, s, None if left is None else float(left[i]), n * delta)
+        for i, (name, n, s) in enumerate(zip(names, reports.tolist(), spent.tolist(), strict=True))
+    ]
+    spent_out = 0 if left is None else int(np.count_nonzero(left < epsilon * (1 - 1e-9)))
+    return RoundsBudgets(
+        rows,
+        RoundsBudgetSummary(
+            users=len(names),
+            reports=int(reports.sum()),
+            spent_max=float(spent.max(initial=0.0)),
+            epsilon=epsilon,
+            user_budget=None if budget is None else float(budget),
+            at_budget=spent_out,
+            trust="central" if agreed.central else "local",
+            delta=delta,
+        ),
+    )

@@ -1,0 +1,416 @@
+"""What the parties of a round agree on, the name of a round, and the keyed noise of its reports."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class
+from meanstream.operators.noise.canonical import canonical
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.base import LEAST_EPSILON
+from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
+from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
+from meanstream.operators.rounds.estimator_traits import TAILS
+from meanstream.operators.rounds.round_grids import Grid, VectorGrid
+from meanstream.operators.rounds.round_protocol import Estimator
+from meanstream.operators.rounds.user_sizes import SizeDistribution
+from meanstream.operators.validation import (
+    require,
+    require_between,
+    require_bounds,
+    require_epsilon,
+    require_name,
+    valid_float,
+    valid_int,
+)
+from meanstream.streaming.rounds.rounds_design import UNKNOWN_SIZES, design_least_users, designed_estimator
+from meanstream.streaming.rounds.window_widths import Window, Windows
+
+HOST_ONLY = ("user_budget", "allowed_lateness")
+"""Settings that concern the host of the users' side alone; both sides must agree on the others."""
+
+FIRST_FIELDS = frozenset(
+    {"lower", "upper", "epsilon", "window", "estimator", "options", "sizes", "users", "between_users", "user_budget"}
+    | {"allowed_lateness", "name", "level", "mode"}
+)
+"""Settings that are part of every protocol; what came later is part of those that use it."""
+
+DIGITS = 2
+"""Leading digits of a counted number of users that an estimator is designed for."""
+
+
+NO_ORDER = "users of a window would have to wait for the answer of the one before"
+"""Why what windows carry on is not carried between two sides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsSettings:
+    """Plain data, public: which mean of which values, how it is protected and estimated.
+
+    Parameters
+    ----------
+    lower, upper : float or tuple of float
+        Declared bounds of a value, in its own unit; they must not be read off the data. Of vectors, one for all
+        coordinates or one for each.
+    epsilon : float
+        Of one user's whole window of samples, their number included.
+    window : str
+        `7d` (fixed), `7d,1d` (sliding), `session:30m` or `month@Europe/Berlin` (calendar);
+        see `meanstream.streaming.rounds.window_widths.Windows`.
+    estimator : str
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
+    options : dict
+        Options of the estimator by name, plain data.
+    sizes : str, optional
+        The public law of the number of samples of a user, as `read_sizes` reads it;
+        or "unknown": the plan then asks a tenth of the users for it first.
+    users : int, optional
+        How many users take part in a window. Not given: they are counted in each window, and the estimator is
+        designed for that number rounded down to two digits; for the least that it can be designed for, if fewer come.
+    between_users : float, optional
+        Declared bound on the standard deviation of users' own means, in the value's unit. 0: all users draw from one
+        law, as the papers assume. Not given: nothing is assumed.
+    user_budget : float, optional
+        Greatest total epsilon of a user over all windows; beyond it, the user's data does not enter.
+    allowed_lateness : float
+        Seconds that a window stays open behind its end, where the source has no end: by the clock in the engine and
+        with `ReadKafka`; see `meanstream.streaming.rounds.closing`.
+    name : str, optional
+        Name of the deployment, part of each round's id and of the key of every report. Where reports are made or
+        tallied, it is needed: a store makes one, a pipeline is given one, two sides agree on one.
+    level : float
+        Nominal coverage of the intervals.
+    mode : {"tuned", "paper"}
+        Of the estimator.
+    values : tuple of str, optional
+        Names of the coordinates, for estimators of vectors.
+    edition : int, optional
+        Of the estimator's design, for estimators that have some; see `meanstream.operators.rounds.edition`. Not given:
+        that of the store, or the newest.
+    tails : {"exponential"}, optional
+        Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
+        given: nothing is assumed of them.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the rule and the value. Sliding windows are refused unless the budget of a user covers
+        the windows that overlap.
+
+    Examples
+    --------
+    >>> RoundsSettings(lower=-30, upper=120, epsilon=1.0, window="7d,1d")
+    Traceback (most recent call last):
+    ValueError: user_budget must be at least 7 for sliding windows '7d,1d' (a sample is in 7 windows, each costs \
+epsilon 1), got None
+    """
+
+    lower: float | tuple[float, ...]
+    upper: float | tuple[float, ...]
+    epsilon: float
+    window: str
+    estimator: str = DEFAULT_ESTIMATOR
+    options: dict[str, Any] = field(default_factory=dict)
+    sizes: str | None = None
+    users: int | None = None
+    between_users: float | None = None
+    user_budget: float | None = None
+    allowed_lateness: float = 0.0
+    name: str | None = None
+    level: float = 0.95
+    mode: str = "tuned"
+    values: tuple[str, ...] | None = None
+    edition: int | None = None
+    tails: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper", "values"):
+            if isinstance(getattr(self, name), list):  # as a store keeps them
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name, value in _respelled(self).items():
+            object.__setattr__(self, name, value)
+        require_epsilon(self.epsilon, least=LEAST_EPSILON)
+        require_between(0, 1, level=self.level)
+        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+        estimator_class(self.estimator)  # it refuses a name that nobody has
+        require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
+        if self.sizes == UNKNOWN_SIZES:
+            for name in ("users", "between_users"):
+                require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
+        _require_coordinates(self)
+        _require_edition(self)
+        _require_tails(self)
+        lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
+        rule = "be at least 0 and finite"
+        require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
+        require(between is None or (math.isfinite(between) and between >= 0), "between_users", rule, between)
+        if self.name is not None:
+            require_name(self.name)
+        require(
+            budget is None or budget >= self.epsilon, "user_budget", f"be at least epsilon {self.epsilon:g}", budget
+        )
+        fits = budget is None or math.isfinite(budget / self.epsilon)
+        require(fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget)
+        windows = self.windows
+        if windows.kind != "fixed":
+            self.require_nothing_carried(f"with {windows.kind} windows", "they do not follow one another")
+        object.__setattr__(self, "window", str(windows))
+        overlap = windows.overlap
+        if overlap > 1:
+            need = (
+                f"be at least {overlap * self.epsilon:g} for sliding windows {self.window!r} (a sample is in {overlap} "
+                f"windows, each costs epsilon {self.epsilon:g})"
+            )
+            require(self.horizon is not None and self.horizon >= overlap, "user_budget", need, budget)
+
+    @property
+    def windows(self) -> Windows:
+        """How event time is cut."""
+        return Windows.parse(self.window)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid on which values, or the features of values that the estimator sums up, are held."""
+        features = getattr(self.estimator_for(1), "features", None) if hasattr(self._class, "features") else None
+        if features is None and self.values is None:
+            return FixedPoint(float(self.ends[0]), float(self.ends[1]))
+        lower, upper = map(np.atleast_1d, self.ends)
+        return VectorGrid(lower, upper, features)
+
+    @property
+    def ends(self) -> tuple[Floats, Floats]:
+        """Lower and upper bound: of a value, or of each coordinate."""
+        shape = () if self.values is None else (len(self.values),)
+        lower, upper = (np.broadcast_to(np.asarray(x, np.float64), shape) for x in (self.lower, self.upper))
+        return lower, upper
+
+    @property
+    def one_mean(self) -> bool:
+        """Whether the answer is one number, and not a vector, a density or a mixture."""
+        return bool(self._class.answers == "mean")
+
+    @property
+    def _class(self) -> Any:
+        return estimator_class(self.estimator)
+
+    @property
+    def carries(self) -> bool:
+        """Whether a window is given what the last one's public results showed."""
+        return bool(getattr(self._class, "carries", False))
+
+    def require_nothing_carried(self, where: str, why: str = "") -> None:
+        """Refuse an estimator that carries from window to window where windows are not answered one after the other."""
+        rule = f"be one that carries nothing from window to window {where}" + (f" ({why})" if why else "")
+        require(not self.carries, "estimator", rule, self.estimator)
+
+    @property
+    def horizon(self) -> int | None:
+        """How many rounds the budget of a user pays for; None if there is no limit."""
+        if self.user_budget is None:
+            return None
+        return math.floor(self.user_budget / self.epsilon * (1 + 1e-12))
+
+    @property
+    def central(self) -> bool:
+        """Whether a trusted curator sees the samples and adds the noise, and not each user."""
+        return bool(self._class.trust == "central")
+
+    @property
+    def unit(self) -> str:
+        """Say in few words what epsilon is of."""
+        if getattr(self._class, "privacy_unit", "user") == "sample":
+            return f"one sample, in a window of {self.window}"
+        return f"one user's samples in a window of {self.window}"
+
+    @property
+    def protected(self) -> str:
+        """Say in one sentence what epsilon covers and what it does not, for whoever sees epsilon."""
+        if getattr(self._class, "privacy_unit", "user") == "sample":
+            return "Each single sample is protected; a user with many samples is protected less."
+        what = "All that one user sends within a window is protected together"
+        if self.central and not getattr(self._class, "protects_sizes", True):
+            what = "The values that one user sends within a window are protected together, their number is not"
+        return f"{what}; a user in several windows is protected less."
+
+    @property
+    def delta(self) -> float:
+        """Of all that one user gives within a window; 0 but for some estimators of a trusted curator."""
+        # It does not hang on sizes, whose file may be gone when a budget is looked at.
+        plain = replace(self, sizes=None)
+        return float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
+
+    def plain(self) -> dict[str, Any]:
+        """Give all settings as plain data, from which `of_plain` makes the same again.
+
+        Fields that came later are left out at their defaults, and the first edition: then rounds are named and keyed as
+        they were before.
+        """
+        default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
+        found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        found["edition"] = (self.edition or self._class.newest_edition) if self._has_editions else 1
+        return {name: x for name, x in found.items() if name not in default or x != default[name]}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Make the settings that `plain` gave; what says no edition was begun with the first."""
+        settings = cls(**plain)
+        return settings if "edition" in plain or not settings._has_editions else replace(settings, edition=1)
+
+    @property
+    def _has_editions(self) -> bool:
+        return "edition" in self._class.options
+
+    def require_user_privacy(self) -> None:
+        """Refuse an estimator that protects single samples only, which exists for comparison, before anything runs."""
+        unit = getattr(estimator_class(self.estimator), "privacy_unit", "user")
+        require(unit == "user", "estimator", "protect users, not single samples (it can be simulated)", self.estimator)
+
+    def protocol(self) -> dict[str, Any]:
+        """Give what the users' and the statistician's side must agree on, as plain data."""
+        return {name: value for name, value in self.plain().items() if name not in HOST_ONLY}
+
+    def digest(self) -> str:
+        """Name the protocol: eight hexadecimal digits, of which no two protocols are likely to share all."""
+        return hashlib.sha256(canonical(self.protocol())).hexdigest()[:8]
+
+    def design_users(self, counted: int) -> int:
+        """Tell for how many users the estimator of a window is designed, if so many take part."""
+        if self.users is not None:
+            return self.users
+        unit = 10 ** max(len(str(counted)) - DIGITS, 0)
+        return max(int(counted // unit * unit), design_least_users(canonical(self.protocol())))
+
+    def estimator_for(self, counted: int) -> Estimator:
+        """Design the estimator for a window in which so many users take part; remembered by the designed number.
+
+        Raises
+        ------
+        ValueError
+            If an option is out of range, or not one of the estimator's; of a curator's, if epsilon is so small that
+            float64 would add more than a hundredth of it.
+        """
+        estimator = designed_estimator(canonical(self.protocol()), self.design_users(counted))
+        if is_central(estimator):
+            central_numeric_cost(estimator)
+        return estimator
+
+
+def _require_edition(settings: RoundsSettings) -> None:
+    """Refuse an edition that is not known, or not of an estimator that has editions; it is no option of its own."""
+    rule = "be given as --edition, and not as the estimator's own"
+    require("edition" not in settings.options, "edition", rule, settings.options.get("edition"))
+    if settings.edition is not None:
+        newest = estimator_class(settings.estimator).newest_edition if settings._has_editions else NEWEST_EDITION
+        check_edition(settings.edition, newest)
+        rule = f"be left out, or 1, for {settings.estimator}, which has one design"
+        require(settings.edition == 1 or settings._has_editions, "edition", rule, settings.edition)
+
+
+def _require_tails(settings: RoundsSettings) -> None:
+    """Refuse a declaration that nothing follows from."""
+    own, tails = "be given as --tails, and not as the estimator's own", settings.tails
+    require("tails" not in settings.options, "tails", own, settings.options.get("tails"))
+    if tails is not None:
+        require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+        can = "tails" in estimator_class(settings.estimator).options
+        require(can, "tails", f"be left out for {settings.estimator}, which does not ask for them", tails)
+        require(settings.edition != 1, "tails", "be left out with edition 1, which always assumes them", tails)
+
+
+def _respelled(settings: RoundsSettings) -> dict[str, Any]:
+    """Bring numbers to their types: one value has one spelling, because all of them are part of keys and ids."""
+    found: dict[str, Any] = {"options": {name: _number(value) for name, value in settings.options.items()}}
+    for name in ("lower", "upper"):
+        bound = getattr(settings, name)
+        ends = tuple(valid_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,)))
+        one_for_all = isinstance(bound, tuple) and len(ends) == len(settings.values or ()) and len(set(ends)) == 1
+        found[name] = ends if isinstance(bound, tuple) and not one_for_all else ends[0]
+    found["sizes"] = None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
+    for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
+        value = getattr(settings, name)
+        found[name] = value if value is None else valid_float(name, value)
+    for name in ("users", "edition"):
+        value = getattr(settings, name)
+        found[name] = value if value is None else valid_int(name, value)
+    return found
+
+
+def _number(value: Any) -> Any:
+    """Take NumPy's scalars for Python's, and a float that is whole for the whole number."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
+
+
+def _require_coordinates(settings: RoundsSettings) -> None:
+    """Refuse bounds and coordinates that do not fit one another, or not the estimator."""
+    known_class = estimator_class(settings.estimator)
+    names, known = settings.values, known_class.options
+    vector = "dimension" in known
+    require(vector or names is None, "values", f"be left out for {settings.estimator}, which takes one --value", names)
+    rule = f"be given for {settings.estimator}: the columns of a vector, one for each coordinate"
+    require(not vector or bool(names), "values", rule, names)
+    if names is not None:
+        require(len(set(names)) == len(names), "values", "be different columns", ",".join(names))
+        require("dimension" not in settings.options, "dimension", "be left out: values say it", len(names))
+    for name in ("lower", "upper"):
+        bound, n = getattr(settings, name), 1 if names is None else len(names)
+        fits = not isinstance(bound, tuple) or (names is not None and len(bound) == n)
+        require(fits, name, f"be one number, or one for each of {n} values", bound)
+    for lower, upper in zip(*map(np.atleast_1d, settings.ends), strict=True):
+        require_bounds(float(lower), float(upper))
+    if known_class.answers == "density":
+        name, between = settings.estimator, settings.between_users
+        fixed = settings.users is not None or "terms" in settings.options
+        # Its functions of a sample are summed up before anybody knows how many users take part.
+        require(fixed, "users", f"be given for {name}, or its option terms", None)
+        rule = f"be left out for {name}, which sums up functions of values"
+        require(between is None, "between_users", rule, between)
+
+
+def settings_round_id(settings: RoundsSettings, window: Window) -> str:
+    """Name a round: the deployment, its window and the protocol; stable over restarts and hosts.
+
+    Examples
+    --------
+    >>> settings = RoundsSettings(lower=0, upper=1, epsilon=1.0, window="1d", estimator="one_shot", name="delays")
+    >>> settings_round_id(settings, Window(0, 86_400_000_000)).rpartition("/")[0]
+    'delays/1970-01-01T00:00:00Z/1970-01-02T00:00:00Z'
+    """
+    require(settings.name is not None, "name", "be given: it is part of each round's id", settings.name)
+    return "/".join((str(settings.name), *window.iso(), settings.digest()))
+
+
+def settings_round_noise(
+    secret: bytes, settings: RoundsSettings, name: str, *, design: Mapping[str, Any] | None = None
+) -> KeyedNoise:
+    """Keyed noise of the reports of a round.
+
+    Parameters
+    ----------
+    secret : bytes
+        Of the deployment.
+    settings : RoundsSettings
+        All of it is part of the key.
+    name : str
+        The round's id.
+    design : mapping, optional
+        What else decides how a report is made of its random bits: the stage, what is public before it, the parameters
+        that the estimator chose (`meanstream.streaming.rounds.window_round.WindowRound.stage_noise`).
+
+    Notes
+    -----
+    **Privacy.** Everything that shapes a report is in the key, and the deployment's name. Otherwise a second run with
+    another epsilon, or another window of the same stage, would scale the same draws, and two reports would solve for
+    the user's mean.
+    """
+    protocol = hashlib.sha256(canonical(settings.protocol())).hexdigest()
+    shaped = hashlib.sha256(canonical(design or {})).hexdigest()
+    return KeyedNoise.of_judged_key(secret, deployment=protocol, purpose=f"round {name} {shaped}")

@@ -1,0 +1,275 @@
+"""The statistician's side alone: reports in, what each stage found and the estimates out. No raw type is known here."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports
+from meanstream.operators.validation import require
+from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
+from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, CommittedDelivery
+from meanstream.streaming.engine.engine_health import Connected, EngineHealth
+from meanstream.streaming.engine.engine_loop import never_stop_loop
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.round_events import Report, StageReports
+from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
+from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsPlace, read_report
+from meanstream.streaming.rounds.rounds_curator import NO_SIDES
+from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
+from meanstream.streaming.rounds.statistician_stats import StatisticianStats
+from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_widths import Window
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.state_store import Store
+
+_POLL_SECONDS = 0.2
+_log = logging.getLogger("meanstream.statistician")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a round has come: the next stage, what is public, how many reports each stage counted."""
+
+    window: tuple[int, int]
+    users: int
+    stage: int = 0
+    public: Public = field(default_factory=dict)
+    counted: list[int] = field(default_factory=list)
+    found: list[int] = field(default_factory=list)  # reports that had come when the stage was tallied
+    done: bool = False
+
+
+class Statistician:
+    """Tallies reports and takes each round as far as its reports go; every run reads all of them again.
+
+    A stage is tallied once, when its users' side has said that its reports are complete; what comes later is counted
+    as late. Where there are several users' sides, let all of them write before it runs, and tell all of them `users`.
+    Results are committed before they are written, so that a crash changes none.
+
+    Parameters
+    ----------
+    reports : ReportsPlace
+        Events `report` and `stage_reports`, in any order.
+    settings : RoundsSettings
+        Those of the users' side, apart from what concerns its host.
+    store : Store
+        Of its own, opened with `statistician_identity`; what was found is kept in it.
+    sinks : Sinks
+        `stages` and `means`.
+    on_pass : callable, optional
+        Called with the figures at the start and whenever reports were read.
+    health : EngineHealth, optional
+        For probes and metrics.
+
+    Notes
+    -----
+    **Privacy.** It knows reports, all of which are public, and neither samples nor the secret: it spends nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        reports: ReportsPlace,
+        settings: RoundsSettings,
+        store: Store,
+        sinks: Sinks,
+        clock: Clock | None = None,
+        crash: CrashHook = no_crash,
+        on_pass: Callable[[StatisticianStats], None] | None = None,
+        health: EngineHealth | None = None,
+    ) -> None:
+        self.stats = StatisticianStats(lateness=settings.allowed_lateness)
+        self._reports = reports
+        self._on_pass = on_pass
+        self._received: dict[str, dict[int, ReceivedReports]] = defaultdict(lambda: defaultdict(ReceivedReports))
+        self._settings = settings
+        self._store = store
+        self._crash = crash
+        self._rounds: dict[str, _Progress] = {}
+        self._health = health or EngineHealth()
+        if isinstance(reports, Connected) and reports.watched:
+            self._health.watch(reports)
+        self._delivery = CommittedDelivery(
+            store=store,
+            sinks=sinks,
+            stats=EngineStats(),
+            clock=clock or SystemClock(),
+            health=self._health,
+            crash=crash,
+            meanwhile=lambda: None,
+            charged=Report,
+            charged_role="reports",
+            outbox=ROUNDS_OUTBOX,
+        )
+
+    def run(self, stop: Callable[[], bool] = never_stop_loop) -> StatisticianStats:
+        """Read all reports and publish what follows from them."""
+        self._store.keep()
+        state = self._store.state("statistician") or {}
+        self._rounds = {name: _Progress(**one) for name, one in state.items()}
+        self._delivery.resume()
+        self._delivery.deliver_committed(stop)
+        self._health.waiting("reports are being read")
+        self._tell()
+        self._pass(stop)
+        self._health.started()
+        while self._reports.follows and not stop():
+            if self._reports.grew():
+                self._pass(stop)
+            else:
+                time.sleep(_POLL_SECONDS)
+            self._health.turned()
+        self._health.stopping()
+        self._delivery.mark()
+        return self.stats
+
+    def _pass(self, stop: Callable[[], bool]) -> None:
+        """Read what has come, and publish what follows from all that was read."""
+        self._read()
+        events: list[EventLines] = []
+        known = [name for name, stages in self._received.items() if self._known(name, stages)]
+        for name in sorted(known, key=lambda name: self._rounds[name].window):
+            if not stop():
+                self._advance(name, self._received[name], events)
+        self._count()
+        with crash_step(CrashPoint.COMMIT, self._crash), self._store.transaction():
+            self._store.put_state("statistician", {name: asdict(one) for name, one in self._rounds.items()})
+            for lines in events:
+                self._store.post(lines.kind.topic, lines.lines)
+            self._delivery.save()
+        self._delivery.deliver_committed(stop)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._on_pass is not None:
+            self._on_pass(self.stats)
+
+    def _read(self) -> None:
+        """Read what has come, by round and stage."""
+        for line in self._reports.lines():
+            if line is None:
+                self.stats.rejected["oversized"] += 1
+            else:
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        report = read_report(line)
+        if report is None:
+            self._take_complete(line)
+            return
+        stage = self._received[report.round_id][report.stage]
+        stage.users.append(report.user)
+        stage.payload.append(report.payload)
+        stage.epsilon.append(report.epsilon)
+        self.stats.reports += 1
+
+    def _take_complete(self, line: bytes) -> None:
+        try:
+            event = StageReports.model_validate_json(line)
+        except ValidationError:
+            self.stats.rejected["malformed"] += 1
+            return
+        stage = self._received[event.round_id][event.stage]
+        stage.complete = event
+        stage.expected += event.reports
+
+    def _known(self, name: str, stages: dict[int, ReceivedReports]) -> bool:
+        """Say whether a round is one of these settings; remember it from its first completed stage on."""
+        if name in self._rounds:
+            return True
+        complete = next((s.complete for _, s in sorted(stages.items()) if s.complete is not None), None)
+        if complete is None:
+            return False
+        window = Window.between(complete.start, complete.end)
+        this = WindowRound(self._settings, window, complete.users)
+        if this.id != name or self._settings.design_users(complete.users) != complete.users:
+            self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())
+            for one in stages.values():
+                one.forget()
+            return False
+        self._rounds[name] = _Progress(window=(window.start, window.end), users=complete.users)
+        return True
+
+    def _advance(self, name: str, stages: dict[int, ReceivedReports], events: list[EventLines]) -> None:
+        """Tally the stages of a round that are complete, one after the other."""
+        progress = self._rounds[name]
+        this = WindowRound(self._settings, Window(*progress.window), progress.users)
+        while not progress.done:
+            stage = progress.stage
+            came = stages.get(stage)
+            if came is None or came.complete is None or len(came.users) < came.expected:
+                return
+            reports = self._accepted(this, stage, came)
+            tally, invalid = this.tally(stage, progress.public, reports)
+            self.stats.rejected["invalid"] += invalid
+            found = this.decode(stage, progress.public, tally)
+            progress.counted.append(tally.n)
+            progress.found.append(len(came.users))
+            if isinstance(found, Estimate):
+                events.append(estimate_event_line(this, found, sum(progress.counted)))
+                self.stats.answer = events[-1].lines[-1]
+                progress.done = True
+                self.stats.estimates += 1
+            else:
+                progress.public, progress.stage = found, stage + 1
+                events.append(stage_event_line(this, stage, tally, found))
+                self.stats.stages += 1
+
+    def _accepted(self, this: WindowRound, stage: int, came: ReceivedReports) -> Reports:
+        """Give the reports that count: one per user, of its own stage, made at the epsilon that was agreed on."""
+        good = np.zeros(len(came.users), np.bool_)
+        good[sorted({user: i for i, user in reversed(list(enumerate(came.users)))}.values())] = True
+        self._refuse("duplicate", ~good)
+        epsilon = this.estimator.rounds[stage].epsilon
+        width = Counter(map(len, came.payload)).most_common(1)[0][0] if came.payload else 0
+        for reason, wrong in (
+            ("wrong_stage", this.stage_of(keyed_owner_words(came.users)) != stage if came.users else good[:0]),
+            ("other_epsilon", np.array(came.epsilon) != epsilon),
+            ("malformed", np.array([len(row) != width for row in came.payload], np.bool_)),
+        ):
+            self._refuse(reason, wrong & good)
+            good &= ~wrong
+        rows: Sequence[tuple[int, ...]] = [came.payload[i] for i in np.flatnonzero(good).tolist()]
+        return np.array(rows, np.int64).reshape(len(rows), width)
+
+    def _refuse(self, reason: str, which: Any) -> None:
+        self.stats.rejected[reason] += int(np.count_nonzero(which))
+
+    def _count(self) -> None:
+        """Count what is late, and forget the reports of rounds that are done."""
+        late = 0
+        for name, progress in self._rounds.items():
+            stages = self._received.get(name, {})
+            for stage, found in enumerate(progress.found):
+                came = stages.get(stage)
+                late += max((came.forgotten + len(came.users) if came else 0) - found, 0)
+            for one in stages.values() if progress.done else ():
+                one.forget()
+        self.stats.rejected["late"] = late
+        self.stats.rounds = len(self._rounds)
+        self.stats.waiting = sum(not progress.done for progress in self._rounds.values())
+        self.stats.rejected = +self.stats.rejected
+
+
+PUBLIC_SECRET = b"the statistician has no secret"
+"""Opens the store of a statistician, which holds nothing that is not public."""
+
+
+def statistician_identity(settings: RoundsSettings) -> dict[str, Any]:
+    """Give the settings of a statistician's store."""
+    require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
+    settings.require_nothing_carried("on two sides", NO_ORDER)
+    require(settings.user_budget is None, "user_budget", "be given on the users' side only", settings.user_budget)
+    return {SIDE: "statistician", **settings.protocol()}

@@ -1,0 +1,65 @@
+"""What the engine of rounds counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meanstream.streaming.engine.engine_stats import EngineStats
+
+
+@dataclass(slots=True)
+class RoundsStats(EngineStats):
+    """Private: counts since the process started; `agents` are the users, `releases` their reports.
+
+    Attributes
+    ----------
+    rounds : int
+        Rounds that came to their end.
+    open_windows, waiting : int
+        Windows that still take samples; rounds that wait for the result of a stage.
+    over_budget : int
+        How often a user's data did not enter a round, because the budget does not pay for it.
+    results_refused : int
+        Different results of stages that were not accepted, because the stage cannot have found them.
+    answer : bytes or None
+        The newest window estimate, as its line: public.
+    answers_of_turn : tuple of bytes
+        All window estimates of the last turn, likewise.
+    """
+
+    rounds: int = 0
+    open_windows: int = 0
+    waiting: int = 0
+    over_budget: int = 0
+    results_refused: int = 0
+    answer: bytes | None = None
+    answers_of_turn: tuple[bytes, ...] = field(default=(), compare=False)  # a turn without answers shows nothing new
+
+
+def rounds_stats(stats: EngineStats) -> RoundsStats:
+    """Take figures that an engine of rounds has given; those of another engine are public where these are not."""
+    if not isinstance(stats, RoundsStats):
+        raise TypeError(f"figures must be of an engine of rounds, got {type(stats).__name__}")
+    return stats
+
+
+def public_stats(stats: RoundsStats) -> RoundsStats:
+    """Give what anybody may know of an engine of rounds: the rest is as if nothing had been read.
+
+    **Privacy.** Rounds protect how many samples a user sends, and when. Users are those who have been charged, so
+    that nobody is seen before a window with data of it has ended. What is left out is private: how many records were
+    read, used, not used, clipped; event times, lags, windows that are open, batches.
+    """
+    return RoundsStats(
+        agents=sum(stats.spent[1:]),
+        releases=stats.releases,
+        lateness=stats.lateness,
+        estimates=stats.estimates,
+        spent=(0, *stats.spent[1:]) if stats.spent else (),
+        rounds=stats.rounds,
+        waiting=stats.waiting,
+        over_budget=stats.over_budget,
+        results_refused=stats.results_refused,
+        answer=stats.answer,
+        answers_of_turn=stats.answers_of_turn,
+    )

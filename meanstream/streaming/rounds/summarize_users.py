@@ -1,0 +1,223 @@
+"""Users' samples of a window summed up, a batch at a time; batches may come in any order and be joined in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.round_grids import Grid
+from meanstream.operators.rounds.round_records import Summaries
+from meanstream.streaming.rounds.window_widths import Window, Windows, merge_session_windows, windows_in_micros
+
+_LATEST = np.iinfo(np.int64).max
+_EXACT = 2**53
+"""Whole numbers up to here are exact as floats, so that `bincount` adds them without rounding."""
+
+
+class Entries(NamedTuple):
+    """Private: samples with their windows; a sample of sliding windows has several entries.
+
+    Attributes
+    ----------
+    user : int64 array (n,)
+        Number of the user in the host's directory.
+    value : float array (n,) or (n, v)
+        In the value's unit.
+    time : float array (n,)
+        Seconds since the epoch.
+    start, end : int64 array (n,)
+        The window, microseconds, as `Windows.assign` gives it.
+    """
+
+    user: Ints
+    value: Floats
+    time: Floats
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSums:
+    """Private: what the users of a window have sent so far; one entry per user, in the order of their numbers.
+
+    Attributes
+    ----------
+    user : int64 array (n,)
+        Number of each user in the host's directory, ascending.
+    count : int64 array (n,)
+        Number of samples.
+    total : int64 array (n,) or (n, d)
+        Their exact sum on the grid; of vectors, or of features, a row.
+    first_time : int64 array (n,)
+        Time of the earliest sample, microseconds.
+    first : int64 array (n,) or (n, d)
+        The earliest sample on the grid; of several at the same microsecond, the smallest, coordinate after coordinate.
+    """
+
+    user: Ints
+    count: Ints
+    total: Ints
+    first_time: Ints
+    first: Ints
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def take(self, which: Ints | Bools | slice) -> UserSums:
+        """Select users."""
+        return UserSums(**{name: column[which] for name, column in self.columns().items()})
+
+    def columns(self) -> dict[str, Ints]:
+        """Give plain columns, from which `UserSums(**columns)` makes the same again."""
+        return {name: getattr(self, name) for name in ("user", "count", "total", "first_time", "first")}
+
+    def summaries(self, words: Words, grid: Grid) -> Summaries:
+        """Make the input of a round.
+
+        Parameters
+        ----------
+        words : uint64 array (n, 2)
+            Hash of each user's id, from `meanstream.operators.noise.keyed.keyed_owner_words`.
+        grid : Grid
+            The grid of the sums.
+        """
+        return Summaries(user=words, count=self.count, total=self.total, first=self.first, span=grid.span)
+
+
+def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
+    """Sum up samples of one window.
+
+    Parameters
+    ----------
+    user : int64 array (n,)
+        Number of each sample's user.
+    value : float array (n,) or (n, v)
+        Finite, in its own unit; clipped to the bounds of the grid.
+    time : float array (n,)
+        Event time, seconds since the epoch.
+    grid : Grid
+        Of the declared bounds.
+
+    Examples
+    --------
+    >>> from meanstream.operators.noise.fixed_point import FixedPoint
+    >>> sums = summarize(np.array([7, 2, 7]), np.array([1.0, 0.0, 0.25]), np.array([9.0, 5.0, 8.0]), FixedPoint(0, 1))
+    >>> sums.user, sums.count, sums.total / 2**20, sums.first / 2**20
+    (array([2, 7]), array([1, 2]), array([0.  , 1.25]), array([0.  , 0.25]))
+    """
+    points, micros = grid.encode(value), windows_in_micros(time)
+    return join_summaries(
+        [UserSums(user=user, count=np.ones_like(user), total=points, first_time=micros, first=points)]
+    )
+
+
+def summarize_windows(windows: Windows, user: Ints, value: Floats, time: Floats, grid: Grid) -> dict[Window, UserSums]:
+    """Sum up samples per window, all windows in one pass; sessions are those within these samples.
+
+    Parameters
+    ----------
+    windows : Windows
+        How event time is cut.
+    user, value, time, grid
+        As for `summarize`.
+    """
+    at = windows.assign(time)
+    return summarize_entries(
+        windows, Entries(user[at.sample], value[at.sample], time[at.sample], at.start, at.end), grid
+    )
+
+
+def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Window, UserSums]:
+    """Sum up what stands with its window, all windows in one pass, in the order of time."""
+    if not len(entries.user):
+        return {}
+    number, found = summarize_numbered_windows(windows, entries.start, entries.end)
+    n_users = int(entries.user.max()) + 1
+    key = number * n_users + entries.user
+    points, micros = grid.encode(entries.value), windows_in_micros(entries.time)
+    sums = join_summaries([UserSums(user=key, count=np.ones_like(key), total=points, first_time=micros, first=points)])
+    edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
+    parts = {}
+    for place, window in enumerate(found):
+        part = sums.take(slice(edges[place], edges[place + 1]))
+        parts[window] = UserSums(**{**part.columns(), "user": part.user - place * n_users})
+    return parts
+
+
+def summarize_numbered_windows(windows: Windows, start: Ints, end: Ints) -> tuple[Ints, list[Window]]:
+    """Give each window the number of the distinct one it is, in the order of time; sessions that overlap are one."""
+    if windows.kind == "session":
+        return merge_session_windows(start, end)
+    starts, first, number = np.unique(start, return_index=True, return_inverse=True)
+    return number.astype(np.int64), [Window(*ends) for ends in zip(starts.tolist(), end[first].tolist(), strict=True)]
+
+
+def join_summaries(parts: Sequence[UserSums]) -> UserSums:
+    """Join sums, of the same or of other users: commutative and associative, to the last bit.
+
+    Entries may stand in any order, and a user may have several.
+    """
+    columns = [part.columns() for part in parts] or [_nothing()]
+
+    def whole(name: str) -> Ints:  # one column at a time: all of them together would be all sums once more
+        return np.concatenate([c[name] for c in columns]) if len(columns) > 1 else columns[0][name]
+
+    known, code = _coded(whole("user"))
+    first_time, earliest = whole("first_time"), np.full(len(known), _LATEST, np.int64)
+    np.minimum.at(earliest, code, first_time)
+    at = np.flatnonzero(first_time == earliest[code])
+    del first_time
+    return UserSums(
+        user=known,
+        count=_added(code, whole("count"), len(known)),
+        total=_added(code, whole("total"), len(known)),
+        first_time=earliest,
+        first=_least(code[at], whole("first")[at], len(known)),
+    )
+
+
+def _least(code: Ints, rows: Ints, n: int) -> Ints:
+    """Give the smallest entry of each code; of vectors, the one that comes first coordinate after coordinate."""
+    if rows.ndim == 1:
+        least = np.full(n, _LATEST, np.int64)
+        np.minimum.at(least, code, rows)
+        return least
+    order = np.lexsort((*rows.T[::-1], code))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = np.diff(code[order]) > 0
+    return rows[order[begins]]
+
+
+def _coded(user: Ints) -> tuple[Ints, Ints]:
+    """Give the distinct users in order, and which of them each entry is."""
+    if not len(user):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    size = int(user.max()) + 1
+    if size > 4 * len(user) + 1024:  # a table would be mostly empty
+        known, code = np.unique(user, return_inverse=True)
+        return known, code.astype(np.int64)
+    there = np.zeros(size, np.bool_)
+    there[user] = True
+    known = np.flatnonzero(there)
+    place = np.cumsum(there) - 1
+    return known, place[user]
+
+
+def _added(code: Ints, numbers: Ints, n: int) -> Ints:
+    """Add up whole numbers by code, exactly; those of vectors column by column."""
+    if numbers.ndim == 2:
+        columns = [_added(code, column, n) for column in numbers.T]
+        return np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int64)
+    if not len(numbers) or len(numbers) * int(numbers.max()) < _EXACT:
+        return np.bincount(code, weights=numbers, minlength=n).astype(np.int64)
+    sums = np.zeros(n, np.int64)
+    np.add.at(sums, code, numbers)
+    return sums
+
+
+def _nothing() -> dict[str, Ints]:
+    return dict.fromkeys(("user", "count", "total", "first_time", "first"), np.zeros(0, np.int64))

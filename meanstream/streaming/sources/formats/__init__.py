@@ -1,0 +1,1 @@
+"""Formats of records and files: CSV, JSON Lines, Avro, Parquet."""

@@ -1,0 +1,175 @@
+"""Rows of a Parquet file in bounded memory, and a digest of what was read of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from pyarrow import compute as pc
+from pyarrow import parquet
+
+from meanstream.streaming.events.event_columns import Position
+from meanstream.streaming.sources.source_protocol import UnreadableSourceError, other_source_file
+
+PARQUET_DAMAGE = (pa.ArrowException, OSError)
+PIECE_BYTES = 32 << 20
+"""Bytes of text that are in memory at once, where a page has no more."""
+CHUNK_BYTES, TEXT_BYTES = 512 << 20, 4096
+"""A column of texts this long on average must not have more in one row group: a page of it is in memory as a whole."""
+_READ_BYTES = 1 << 20
+
+
+class ParquetRows:
+    """Reads columns of a Parquet file in pieces of bounded memory.
+
+    A column may store a text once for any number of rows: a kilobyte then stands for gigabytes. Where that is more than
+    a piece may have, texts come as dictionaries, and are looked at once each.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    file : ParquetFile
+        The same, open.
+    columns : sequence of str
+        What to read.
+
+    Raises
+    ------
+    UnreadableSourceError
+        If a row group has too many bytes of long texts.
+    """
+
+    def __init__(self, path: Path, file: parquet.ParquetFile, columns: Sequence[str]) -> None:
+        self.path = path
+        self.columns = list(columns)
+        self._file = file
+        self._texts = [name for name in columns if _is_text(file.schema_arrow.field(name).type)]
+        for group in range(file.metadata.num_row_groups):
+            for chunk in _chunks(file.metadata.row_group(group), self._texts):
+                if chunk.total_uncompressed_size > max(CHUNK_BYTES, TEXT_BYTES * chunk.num_values):
+                    raise UnreadableSourceError(
+                        f"source must have at most {CHUNK_BYTES >> 20} MiB of long texts in a column of a row group, "
+                        f"got more in {path.name!r}: write it with smaller row groups"
+                    )
+
+    def first(self) -> Iterator[pa.RecordBatch]:
+        """Give the first row, if there is one."""
+        if self._file.metadata.num_row_groups:
+            yield from self._file.iter_batches(1, row_groups=[0], columns=self.columns)
+
+    def read(self, row: int, most: int) -> Iterator[pa.RecordBatch]:
+        """Read from a row on, at most so many rows at once; a piece ends with its row group at the latest."""
+        for group in range(self._file.metadata.num_row_groups):
+            rows = self._file.metadata.row_group(group).num_rows
+            if row < rows:
+                for batch in self._read_group(group, most):
+                    if row < len(batch):
+                        yield batch.slice(row)
+                    row = max(row - len(batch), 0)
+            else:
+                row -= rows
+
+    def _read_group(self, group: int, most: int) -> Iterator[pa.RecordBatch]:
+        found = self._file.metadata.row_group(group)
+        stored = sum(chunk.total_uncompressed_size for chunk in _chunks(found, self._texts))
+        pieces = min(most, max(PIECE_BYTES * max(found.num_rows, 1) // max(stored, 1), 1))
+        if stored * found.num_rows <= PIECE_BYTES or self._longest(group) * pieces <= PIECE_BYTES:
+            yield from self._file.iter_batches(pieces, row_groups=[group], columns=self.columns)
+            return
+        with self._by_dictionary() as file:
+            yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns)
+
+    def _longest(self, group: int) -> int:
+        """Give the length of the longest text that the row group's dictionaries have."""
+        with self._by_dictionary() as file:
+            first = next(file.iter_batches(1, row_groups=[group], columns=self._texts), None)
+        columns = [] if first is None else [c for c in first.columns if pa.types.is_dictionary(c.type)]
+        return max((pc.max(pc.binary_length(column.dictionary)).as_py() or 0 for column in columns), default=0)
+
+    def _by_dictionary(self) -> parquet.ParquetFile:
+        return parquet.ParquetFile(self.path, metadata=self._file.metadata, read_dictionary=self._texts)
+
+
+class ParquetDigest:
+    """A running digest of the columns that were read of a Parquet file, as they are stored, a row group at a time.
+
+    The file's own description, which says where everything is, goes first.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    metadata : FileMetaData
+        Its description.
+    columns : sequence of str
+        What is read.
+    """
+
+    def __init__(self, path: Path, metadata: Any, columns: Sequence[str]) -> None:
+        self._path = path
+        self._metadata = metadata
+        self._columns = list(columns)
+        self._digest = hashlib.sha256()
+        self._groups = self._rows = 0  # that it has
+
+    def position(self, row: int) -> Position:
+        """Give the position after so many rows.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be read.
+        """
+        with self._path.open("rb") as file:
+            if not self._groups:
+                self._digest = hashlib.sha256()
+                _update(self._digest, file, self._metadata_place(file), None)
+            while self._rows < row:
+                group = self._metadata.row_group(self._groups)
+                for chunk in _chunks(group, self._columns):
+                    start = chunk.dictionary_page_offset or chunk.data_page_offset
+                    _update(self._digest, file, start, chunk.total_compressed_size)
+                self._groups, self._rows = self._groups + 1, self._rows + group.num_rows
+        return {"row": row, "columns": self._columns, "sha256": self._digest.hexdigest()}
+
+    def require(self, name: str, position: Position) -> None:
+        """Refuse a file that is not the one that a position is of."""
+        same = position["row"] <= self._metadata.num_rows and self.position(int(position["row"])) == position
+        if not same:
+            raise other_source_file(name)
+
+    @staticmethod
+    def _metadata_place(file: BinaryIO) -> int:
+        size = file.seek(-8, 2)
+        return size - int.from_bytes(file.read(4), "little")
+
+
+def _update(digest: Any, file: BinaryIO, start: int, left: int | None) -> None:
+    """Add bytes of a file to a digest; None: up to its end."""
+    file.seek(start)
+    while left is None or left:
+        data = file.read(_READ_BYTES if left is None else min(left, _READ_BYTES))
+        if not data:
+            return
+        digest.update(data)
+        left = None if left is None else left - len(data)
+
+
+def _chunks(group: Any, columns: Sequence[str]) -> Iterator[Any]:
+    """Give what a row group has of some columns, with all that is nested in them."""
+    for i in range(group.num_columns):
+        chunk = group.column(i)
+        if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.") for name in columns):
+            yield chunk
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
+    )

@@ -1,0 +1,243 @@
+"""The ledger: one row per release, written before the release leaves, never changed afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from meanstream.operators.records import Bools, Ints
+from meanstream.operators.validation import require
+from meanstream.streaming.store.database import Database
+from meanstream.streaming.store.ledger_chain import LedgerColumns, chain_links
+from meanstream.streaming.store.ledger_reader import BLOCK, HEAD, LedgerReader, next_ledger_indexes
+from meanstream.streaming.store.store_tables import StoreTables
+
+CHUNK = 4096
+"""Agents whose numbers of charges are saved together."""
+
+_SPENT = "spent"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRows:
+    """Releases that ask to be charged, one entry each.
+
+    Attributes
+    ----------
+    agent, release_index : list of int
+        Number of the agent in the store, and which release of it this is, from 1.
+    input_version : list of int
+        Keyed digest of the exact input, as a signed 64-bit integer.
+    time : list of float
+        Event time, seconds.
+    output : list of bytes
+        What will leave the process, exactly.
+    """
+
+    agent: list[int]
+    release_index: list[int]
+    input_version: list[int]
+    time: list[float]
+    output: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+
+class Ledger(LedgerReader):
+    """Charges releases within the transaction of a store.
+
+    A charge is one release of an agent's horizon: the horizon is the budget, within which every sample is protected by
+    the (epsilon, delta) of the settings. An agent's releases are charged in their order, so that the number of its
+    charges is the index of its last one; these numbers are saved too, and say at once whether a release is new.
+
+    Rows are only ever added. Each carries the value of a hash chain, which stands for it and for all rows before it,
+    and where the ledger ends is sealed in the same commit: a row that is changed, lost or added later is found.
+
+    **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
+    another version it would be a second look at the agent's data under the same noise index, and is refused.
+    """
+
+    def __init__(self, database: Database, tables: StoreTables) -> None:
+        super().__init__(database, tables)
+        self._spent: Ints | None = None
+        self._recent: tuple[int, list[bytes]] = (0, [])  # outputs of the last charge, and the row before them
+        self._charged = _Charged()
+
+    def charge(self, rows: LedgerRows) -> list[int]:
+        """Write new rows; return which entries were refused.
+
+        Raises
+        ------
+        ValueError
+            If an agent is not in the store, an index is less than 1, or a new release is not the agent's next.
+        DamagedStoreError
+            If a release that was charged before is not in the ledger.
+        """
+        if not len(rows):
+            return []
+        agent, index = np.array(rows.agent, np.int64), np.array(rows.release_index, np.int64)
+        new = self._new(agent, index)
+        if new.any():
+            self._append(rows, np.flatnonzero(new))
+            self._count(agent[new])
+        again = np.flatnonzero(~new)
+        refused = self._refused(rows, agent, index, again) if len(again) else []
+        head = replace(self.head(), refused=self.head().refused + len(refused))
+        if new.any() or refused:
+            self._tables.put_state(HEAD, head.plain())
+            self._head = head
+        return refused
+
+    def after(self, seq: int) -> list[bytes]:
+        """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
+
+        Those of the last charge are still at hand the first time that they are asked for; others are read.
+
+        Raises
+        ------
+        LedgerFaultError
+            If a row is not what was charged.
+        """
+        if seq == self.rows():
+            return []
+        (first, recent), self._recent = self._recent, (0, [])
+        if recent and seq >= first:
+            return recent[seq - first :]
+        return [output for block in self.verified(seq) for output in block.rows.output]
+
+    def rows(self) -> int:
+        """Tell the number of rows; quick."""
+        return self.head().rows
+
+    def last(self) -> int:
+        """Tell the sequence number of the newest row, 0 if there is none."""
+        return self.rows()
+
+    def spent(self) -> Ints:
+        """Count the charges of each agent, by number, at least up to the last agent with a release; quick."""
+        return self._counts(0).copy()
+
+    def charges(self) -> list[tuple[int, int]]:
+        """Count for every agent with a release the releases it was charged; quick."""
+        return [(agent, count) for agent, count in enumerate(self._counts(0).tolist()) if count]
+
+    def check_charges(self, counted: Ints) -> None:
+        """Compare the saved numbers of charges with those that were counted in the rows, by number of the agent."""
+        spent = self._counts(len(counted))
+        if not np.array_equal(spent[: len(counted)], counted) or spent[len(counted) :].any():
+            raise self._database.damage("the numbers of charges")
+
+    def forget(self) -> None:
+        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        self._head = self._spent = None
+        self._recent = (0, [])
+        self._charged = _Charged()
+
+    # -- internals -------------------------------------------------------------------------------------------
+
+    def _counts(self, n_agents: int) -> Ints:
+        """Give the number of charges of so many agents or more."""
+        if self._spent is None:
+            saved = dict(self._tables.chunks(_SPENT))
+            self._spent = np.zeros(CHUNK * (max(saved, default=0) + 1), np.int64)
+            for number, columns in saved.items():
+                self._spent[number * CHUNK : (number + 1) * CHUNK] = columns["count"]
+        if n_agents > len(self._spent):
+            grown = np.zeros(CHUNK * -(-2 * n_agents // CHUNK), np.int64)
+            grown[: len(self._spent)] = self._spent
+            self._spent = grown
+        return self._spent
+
+    def _new(self, agent: Ints, index: Ints) -> Bools:
+        """Tell which releases were never charged; of several of one id, the first."""
+        known = len(self._tables.encoded_names())
+        require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
+        require(int(index.min()) >= 1, "release_index", "be at least 1", int(index.min()))
+        spent = self._counts(known)
+        new = np.zeros(len(agent), np.bool_)
+        new[np.unique(_keys(agent, index), return_index=True)[1]] = True
+        new &= index > spent[agent]
+        wrong = np.flatnonzero(new)[index[new] != next_ledger_indexes(agent[new], spent)]
+        if len(wrong):
+            raise ValueError(
+                f"release_index must be the next one of agent {agent[wrong[0]]}, got {index[wrong[0]]} after "
+                f"{spent[agent[wrong[0]]]} that are charged"
+            )
+        return new
+
+    def _append(self, rows: LedgerRows, which: Ints) -> None:
+        head, n = self.head(), len(which)
+        output = _taken(rows.output, which)
+        new = LedgerColumns(
+            seq=range(head.rows + 1, head.rows + 1 + n),
+            agent=_taken(rows.agent, which),
+            release_index=_taken(rows.release_index, which),
+            input_version=_taken(rows.input_version, which),
+            charge=[1] * n,
+            time=_taken(rows.time, which),
+            output=output,
+        )
+        link, names = head.chain, self._tables.encoded_names()
+        for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
+            block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
+            chain = chain_links(link, block, names, numbered=self._numbered)
+            values = zip(*block.columns(), chain, strict=True)
+            self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            link = chain[-1]
+        size = head.size + sum(map(len, output))
+        self._head, self._recent = replace(head, rows=head.rows + n, chain=link, size=size), (head.rows, output)
+
+    def _count(self, agent: Ints) -> None:
+        """Save the numbers of charges of these agents."""
+        spent = self._counts(0)
+        spent += np.bincount(agent, minlength=len(spent))
+        for number in np.unique(agent // CHUNK).tolist():
+            part = spent[number * CHUNK : (number + 1) * CHUNK]
+            self._tables.put_chunk(_SPENT, number, {"count": part.astype(np.int32)})
+
+    def _refused(self, rows: LedgerRows, agent: Ints, index: Ints, again: Ints) -> list[int]:
+        """Compare releases that were charged before with what was charged."""
+        for block in self.verified(self._charged.rows) if self._charged.rows < self.rows() else ():
+            self._charged.add(block.rows)
+        versions = self._charged.versions(_keys(agent[again], index[again]))
+        if versions is None:
+            raise self._database.damage("the ledger")
+        other = versions != np.array(rows.input_version, np.int64)[again]
+        return [int(i) for i in again[other]]
+
+
+class _Charged:
+    """Input versions of the charged releases; only needed when releases are made again."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._keys: list[Ints] = []
+        self._versions: list[Ints] = []
+
+    def add(self, block: LedgerColumns) -> None:
+        """Take in rows."""
+        self.rows += len(block)
+        agent, index = np.array(block.agent, np.int64), np.array(block.release_index, np.int64)
+        self._keys.append(_keys(agent, index))
+        self._versions.append(np.array(block.input_version, np.int64))
+
+    def versions(self, keys: Ints) -> Ints | None:
+        """Give the input versions of releases; None if one of them was not charged."""
+        known, versions = np.concatenate(self._keys), np.concatenate(self._versions)
+        order = np.argsort(known)
+        self._keys, self._versions = [known[order]], [versions[order]]
+        at = np.minimum(np.searchsorted(self._keys[0], keys), len(known) - 1)
+        return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
+
+
+def _taken(column: list[T], which: Ints) -> list[T]:
+    return column if len(which) == len(column) else [column[i] for i in which.tolist()]
+
+
+def _keys(agent: Ints, index: Ints) -> Ints:
+    return agent << 32 | index

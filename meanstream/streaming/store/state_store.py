@@ -1,0 +1,327 @@
+"""The store: input position, operator state, ledger and outgoing events in one SQLite file, committed together."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from meanstream.streaming.store.database import (
+    DamagedStoreError,
+    Database,
+    EmptyStoreError,
+    StoreError,
+    create_database_file,
+    keep_database_to_owner,
+)
+from meanstream.streaming.store.kind import require_store_kind, store_kind
+from meanstream.streaming.store.layout import OLDEST_READ, VERSION, create_layout, layout_version
+from meanstream.streaming.store.migration import migrate_store
+from meanstream.streaming.store.spend_ledger import Ledger
+from meanstream.streaming.store.store_identity import (
+    OtherIdentityError,
+    identity_made_with,
+    make_identity,
+    new_identity_name,
+    require_same_identity,
+)
+from meanstream.streaming.store.store_lock import StoreLock, Witness, lock_path
+from meanstream.streaming.store.store_tables import StoreTables
+
+__all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
+
+NO_CHANGE = ": a store keeps its settings; another value needs a new --store, whose budget adds up to this one's"
+"""What to do about a setting that differs."""
+
+Respell = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Store(StoreTables):
+    """One file, one writer. Use `Store.open` to run on it, `Store.read` to look into it.
+
+    Whatever is read is compared with what the last commit said is there: a changed byte is a `DamagedStoreError`, never
+    another value.
+
+    **Privacy.** The file is on the private side: it holds raw sums and, until their event time has passed, raw
+    samples. It can be read by its owner only; deleted content is overwritten when the write-ahead log is folded in, at
+    the latest on closing. It does not hold the secret.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "state.db"
+    >>> store = Store.open(path, settings={"epsilon": 1.0}, secret=b"sixteen bytes or more")
+    >>> with store.transaction():
+    ...     store.put_state("position", {"line": 7})
+    >>> store.state("position")
+    {'line': 7}
+    >>> store.close()
+    >>> Store.open(path, settings={"epsilon": 2.0}, secret=b"sixteen bytes or more")
+    Traceback (most recent call last):
+    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0: \
+a store keeps its settings; another value needs a new --store, whose budget adds up to this one's
+    """
+
+    def __init__(self, database: Database, lock: StoreLock | None) -> None:
+        super().__init__(database)
+        self.path = database.path
+        self.ledger = Ledger(database, self)
+        self._lock = lock
+        self._id: str | None = None
+        self.made: list[Path] = []  # files that opening it has made, for `undo`
+        self._witness: Witness | None = None  # what the lock file of a new store told before
+
+    @classmethod
+    def open(cls, path: Path, *, settings: Mapping[str, Any], secret: bytes, respelled: Respell = dict) -> Self:
+        """Create a store, or continue one that was made with the same settings and secret.
+
+        A store of an older version is brought up to this one. A new store that is not given the `name` of its
+        deployment makes one; it is kept for good.
+
+        Parameters
+        ----------
+        path : Path
+            The file.
+        settings : mapping
+            Plain values that a stream cannot change half way. A `name` of None is whichever the store has.
+        secret : bytes
+            Secret of the noise; the store keeps a salted fingerprint of it.
+        respelled : callable
+            Brings settings that an older version has kept to today's spelling and fields.
+
+        Raises
+        ------
+        StoreError
+            If another process uses the store, it is no store or damaged, or settings or secret differ.
+        """
+        made, witness = [file for file in _files_of(path) if not file.exists()], Witness.of(path)
+        lock = StoreLock.take(path)
+        try:
+            begun = not create_database_file(path)
+            store = cls(Database(path, read_only=False), lock)
+        except BaseException:
+            lock.close()
+            raise
+        store.made, store._witness = ([], None) if begun else (made, witness)
+        try:
+            if begun and store._database.is_empty:
+                Witness.of(path).check(None, 0)
+            store._prepare()
+            store.require_same(settings, secret, respelled)
+            if store.state("identity") is None:
+                store._identify(settings, secret)
+            keep_database_to_owner(_files_of(path))
+        except BaseException:
+            store.undo()
+            raise
+        return store
+
+    @classmethod
+    def amend(cls, path: Path) -> Self:
+        """Open a store that has begun to change its notes: nothing is released, so no secret is needed.
+
+        Raises
+        ------
+        StoreError
+            If there is none, another process uses it, or it is damaged or of an older version.
+        """
+        cls.read(path).close()
+        lock = StoreLock.take(path)
+        try:
+            store = cls(Database(path, read_only=False), lock)
+        except BaseException:
+            lock.close()
+            raise
+        try:
+            store._prepare()
+            keep_database_to_owner(_files_of(path))
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Look into a store as it is now, also while another process runs on it.
+
+        Raises
+        ------
+        StoreError
+            If there is none, it is damaged, or it is of an older version.
+        """
+        if not path.is_file():
+            raise StoreError(f"store must be an existing file, got {str(path)!r}")
+        witness = Witness.of(path)
+        try:
+            store = cls(Database(path, read_only=True), None)
+        except EmptyStoreError:
+            witness.check(None, 0)  # one that somebody has emptied is not new
+            raise
+        try:
+            version = layout_version(store._database)
+            if version < OLDEST_READ:
+                raise StoreError(
+                    f"store must have schema version {VERSION}, got {version} in {str(path)!r}: run the engine on it "
+                    "once, which brings it up to date"
+                )
+            store._check_version()
+            witness.check(store.public_id(), store.commits())
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def began_with(cls, path: Path, secret: bytes) -> bool:
+        """Say whether there is a store, of whichever version, that began with a secret; nothing is changed.
+
+        Raises
+        ------
+        StoreError
+            If it is no store, damaged, or of a version that is not known.
+        """
+        if not path.is_file():
+            return False
+        try:
+            database = Database(path, read_only=True)
+        except EmptyStoreError:
+            return False
+        try:
+            layout_version(database)
+            identity = StoreTables(database).sealed_state("identity")
+        finally:
+            database.close()
+        return identity is not None and identity_made_with(identity, secret)
+
+    def close(self) -> None:
+        """Give the store free; what was not committed is gone."""
+        self._database.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def keep(self) -> None:
+        """Say that the run begins: from now on others may know the store, and it is not taken away any more."""
+        self.made, self._witness = [], None
+
+    def undo(self) -> None:
+        """Close a store of which the run was refused; what opening it has made is taken away, as if it had not been."""
+        self._database.close()
+        for file in self.made:
+            file.unlink(missing_ok=True)  # the lock is held: nobody else can have begun here
+        if self._lock is not None:
+            if self._witness is not None and self._witness.store is not None:
+                self._lock.note(self._witness.store, self._witness.commits)
+            self._lock.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all or nothing, durably, with the contents."""
+        with super().transaction():
+            yield
+        if self._lock is not None:
+            self._lock.note(self.public_id(), self.commits())
+
+    def erase_deleted(self) -> None:
+        """Overwrite in the file what was deleted from it, and empty the write-ahead log.
+
+        Raises
+        ------
+        StoreError
+            If somebody reads the store as it was before.
+        """
+        if not self._database.fold():
+            raise StoreError(
+                f"store must have no reader while deleted pages are overwritten, got one of {str(self.path)!r}: stop "
+                "pages, reports and backups that read it, and run the command again"
+            )
+
+    def public_id(self) -> str:
+        """Give the store's name for the outside: random, made with it, and independent of secret and content."""
+        if self._id is None:
+            self._id = str(self.state("public")["id"])
+        return self._id
+
+    def file_bytes(self) -> int:
+        """Tell the size of the file and its write-ahead log."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def copy_to(self, path: Path) -> None:
+        """Write the store as it is now into an empty file; see `meanstream.streaming.store.store_backup.back_up_store`."""
+        self._database.copy_to(path)
+
+    def settings(self) -> dict[str, Any] | None:
+        """Give the settings that the store began with, as it keeps them; None if it has not begun."""
+        identity = self.state("identity")
+        return None if identity is None else dict(identity["settings"])
+
+    def require_same(self, settings: Mapping[str, Any], secret: bytes, respelled: Respell = dict) -> None:
+        """Compare with the settings and the secret that the store began with, if it has begun.
+
+        Raises
+        ------
+        StoreError
+            Naming what differs.
+        """
+        identity = self.state("identity")
+        if identity is None:
+            return
+        require_store_kind(self.path, identity["settings"], store_kind(settings))
+        saved = dict(respelled(identity["settings"]))
+        given = {**settings, "name": saved.get("name")} if settings.get("name") is None else settings
+        if saved.get("name") is None and given["name"] is not None:
+            raise StoreError(
+                f"name must be left out for a store that was begun without one, {str(self.path)!r}, got "
+                f"{given['name']!r}"
+            )
+        try:
+            require_same_identity({**identity, "settings": saved}, given, secret, what="store")
+        except OtherIdentityError as error:
+            raise StoreError(f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}") from None
+
+    def forget(self) -> None:
+        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        super().forget()
+        self.ledger.forget()
+
+    # -- internals -------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Create the tables of a new file; bring an older version up to date; refuse a version that is not known."""
+        if self._database.is_empty:
+            with self.transaction():
+                create_layout(self._database)
+                self.adopt()
+                self._put_public()
+            self._database.fold()  # from now on the file itself says which store it is
+        elif layout_version(self._database) < OLDEST_READ:
+            with self.transaction():
+                migrate_store(self._database, self, self.ledger)
+                self._put_public()
+            self._database.fold()
+        self.check()
+        self._check_version()
+        self.ledger.check_end()
+        Witness.of(self.path).check(self.public_id(), self.commits())
+
+    def _put_public(self) -> None:
+        self.put_state("public", {"id": secrets.token_hex(16), "version": VERSION})
+
+    def _check_version(self) -> None:
+        """Compare the file's version with the one under seal; version 2 did not put it there."""
+        if layout_version(self._database) != self.state("public").get("version", OLDEST_READ):
+            raise self._database.damage("its version")
+
+    def _identify(self, settings: Mapping[str, Any], secret: bytes) -> None:
+        """Begin with settings and a secret."""
+        name = settings.get("name") or new_identity_name()
+        with self.transaction():
+            self.put_state("identity", make_identity({**settings, "name": name}, secret))
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Name the files of a store that is open: its own, SQLite's beside it, and at the end its lock."""
+    place = path.resolve()
+    return [place, *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")), lock_path(path)]

@@ -1,0 +1,296 @@
+"""The tables of a store, each checked as it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+from meanstream.streaming.store.contents import Contents, content_mark
+from meanstream.streaming.store.database import Database
+from meanstream.streaming.store.state_snapshot import (
+    CHECKSUM_BYTES,
+    Columns,
+    CorruptedSnapshotError,
+    decode_snapshot_columns,
+    encode_snapshot_columns,
+)
+from meanstream.streaming.store.state_snapshot import seal_snapshot as sealed
+from meanstream.streaming.store.state_snapshot import unseal_snapshot as unsealed
+
+CONTENTS = "contents"
+"""Name of the state that says what everything else must be; each commit writes it anew."""
+
+NAMES = 1024
+"""Names of agents in one mark."""
+
+_CHUNKS = "chunks "
+
+T = TypeVar("T")
+
+
+class StoreTables:
+    """State, agents, columns and outgoing events; changed, lost and added rows are found when they are read."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._contents: Contents | None = None
+        self._encoded_names: list[bytes] | None = None
+        self._posted = self._commits = 0
+        self._seal = b""  # the contents as they were read or written last
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def state(self, name: str) -> Any:
+        """Read the plain value saved under a name; None if there is none."""
+        rows = self._states()
+        return self._unsealed(rows[name], name) if name in rows else None
+
+    def sealed_state(self, name: str) -> Any:
+        """Read a value by its own seal alone, which stores of every version have; None if there is none."""
+        data = self._database.one("SELECT value FROM state WHERE name = ?", (name,))
+        return None if data is None else self._unsealed(data, name)
+
+    def agents(self) -> list[str]:
+        """List the names of all agents, by number."""
+        rows = self._database.rows("SELECT number, name FROM agents ORDER BY number")
+        names = [name for _, name in rows]
+        if [number for number, _ in rows] != list(range(len(rows))):
+            raise self._database.damage("agents")
+        self._check("agents", lambda: _name_marks(0, names), "agents")
+        return names
+
+    def encoded_names(self) -> list[bytes]:
+        """List the names of all agents in UTF-8, by number; quick after the first time."""
+        if self._encoded_names is None:
+            self._encoded_names = [name.encode() for name in self.agents()]
+        return self._encoded_names
+
+    def chunks(self, kind: str) -> Iterator[tuple[int, Columns]]:
+        """Read saved columns of one kind, by number."""
+        self._check_chunks(kind)
+        query = "SELECT number, data FROM chunks WHERE kind = ? ORDER BY number"
+        for ((number, data),) in self._database.blocks(query, (kind,)):
+            yield number, self._read(decode_snapshot_columns, data, f"{kind} {number}")
+
+    def outbox(self) -> list[tuple[int, str, bytes]]:
+        """List events that were committed and not yet marked as delivered: sequence number, topic, line.
+
+        Events that were put in together have one sequence number.
+        """
+        rows = self._database.rows("SELECT seq, topic, lines FROM outbox ORDER BY seq")
+        self._check("outbox", lambda: [_event_mark(*row) for row in rows], "outbox")
+        return [(seq, topic, line) for seq, topic, lines in rows for line in lines.split(b"\n")]
+
+    def posted(self) -> int:
+        """Tell the newest sequence number that was ever in the outbox."""
+        self._known()
+        return self._posted
+
+    def commits(self) -> int:
+        """Tell how many transactions were committed."""
+        self._known()
+        return self._commits
+
+    def check(self) -> None:
+        """Compare everything but the ledger's rows with the contents."""
+        self._states()
+        self.agents()
+        self.outbox()
+        kinds = {kind for (kind,) in self._database.rows("SELECT DISTINCT kind FROM chunks")}
+        kinds |= {name.removeprefix(_CHUNKS) for name in self._known().groups() if name.startswith(_CHUNKS)}
+        for kind in kinds:
+            self._check_chunks(kind)
+
+    # -- writing, within a transaction -----------------------------------------------------------------------
+
+    def put_state(self, name: str, value: Any) -> None:
+        """Save a plain value under a name."""
+        query = "SELECT name, value FROM state WHERE name = ?"
+        self._remove("state", _state_mark, self._database.rows(query, (name,)))
+        data = _encoded(value)
+        self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, data))
+        self._add("state", _state_mark, [(name, data)])
+
+    def add_agents(self, first: int, names: Sequence[str]) -> None:
+        """Enter new agents with the numbers from `first` on, the number of those that are there."""
+        if not names:
+            return
+        begun = first % NAMES  # the last mark is of fewer names than it may be
+        query = "SELECT name FROM agents WHERE number >= ? ORDER BY number"
+        before = [name for (name,) in self._database.rows(query, (first - begun,))] if begun else []
+        self._database.insert("INSERT INTO agents VALUES (?, ?)", enumerate(names, first))
+        self._known().remove("agents", self._read(lambda found: _name_marks(first - begun, found), before, "agents"))
+        self._known().add("agents", _name_marks(first - begun, [*before, *names]))
+        if self._encoded_names is not None:
+            self._encoded_names += [name.encode() for name in names]
+
+    def rename_agent(self, number: int, name: str) -> None:
+        """Give an agent another name; none that has a row in the ledger, whose chain holds the name."""
+        first = number - number % NAMES
+        query = "SELECT name FROM agents WHERE number >= ? AND number < ? ORDER BY number"
+        before = [name for (name,) in self._database.rows(query, (first, first + NAMES))]
+        self._known().remove("agents", self._read(lambda found: _name_marks(first, found), before, "agents"))
+        self._database.execute("UPDATE agents SET name = ? WHERE number = ?", (name, number))
+        before[number - first] = name
+        self._known().add("agents", _name_marks(first, before))
+        self._encoded_names = None
+
+    def put_chunk(self, kind: str, number: int, columns: Columns) -> None:
+        """Save columns."""
+        self._forget_chunk(kind, number)
+        data = encode_snapshot_columns(columns)
+        self._database.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, data))
+        self._add(_group(kind), _chunk_mark, [(kind, number, data[-CHECKSUM_BYTES:])])
+
+    def drop_chunks(self, kind: str, numbers: Sequence[int]) -> None:
+        """Remove columns."""
+        for number in numbers:
+            self._forget_chunk(kind, number)
+        query = "DELETE FROM chunks WHERE kind = ? AND number = ?"
+        self._database.insert(query, [(kind, number) for number in numbers])
+
+    def post(self, topic: str, lines: Sequence[bytes]) -> None:
+        """Put events into the outbox.
+
+        Raises
+        ------
+        ValueError
+            If a line is more than one.
+        """
+        if not lines:
+            return
+        together = b"\n".join(lines)
+        if together.count(b"\n") != len(lines) - 1:
+            raise ValueError(f"lines must hold no line end, got {len(lines)} of topic {topic!r} with more")
+        row = (self.posted() + 1, topic, together)
+        self._database.execute("INSERT INTO outbox VALUES (?, ?, ?)", row)
+        self._add("outbox", _event_mark, [row])
+        self._posted += 1
+
+    def clear_outbox(self, seq: int) -> None:
+        """Forget delivered events."""
+        rows = self._database.rows("SELECT seq, topic, lines FROM outbox WHERE seq <= ?", (seq,))
+        if rows:
+            self._remove("outbox", _event_mark, rows)
+            self._database.execute("DELETE FROM outbox WHERE seq <= ?", (seq,))
+
+    # -- what the tables hold --------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all or nothing, durably, with the contents."""
+        try:
+            with self._database.transaction():
+                if self._contents is not None and self._stored_contents() != self._seal:
+                    self.forget()  # somebody else has written since
+                yield
+                self._save_contents()
+        except BaseException:
+            self.forget()
+            raise
+
+    def adopt(self, posted: int = 0) -> None:
+        """Take what the tables hold as it is: a new store, or one of a version that did not know its contents."""
+        self._contents, self._posted = Contents(), posted
+        self._add(
+            "state", _state_mark, self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,))
+        )
+        names = [name for (name,) in self._database.rows("SELECT name FROM agents ORDER BY number")]
+        self._contents.add("agents", self._read(lambda found: _name_marks(0, found), names, "agents"))
+        self._encoded_names = [name.encode() for name in names]
+        self._add("outbox", _event_mark, self._database.rows("SELECT seq, topic, lines FROM outbox"))
+        query = "SELECT kind, number, substr(data, ?) FROM chunks"
+        for row in self._database.rows(query, (-CHECKSUM_BYTES,)):
+            self._add(_group(row[0]), _chunk_mark, [row])
+
+    def forget(self) -> None:
+        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        self._contents = self._encoded_names = None
+
+    def _known(self) -> Contents:
+        """Give the contents, as they were last committed and changed since."""
+        if self._contents is None:
+            self._seal = self._stored_contents()
+            plain = self._unsealed(self._seal, CONTENTS)
+            self._contents = Contents(plain["groups"])
+            self._posted, self._commits = plain["posted"], plain["commits"]
+        return self._contents
+
+    def _stored_contents(self) -> bytes:
+        data = self._database.one("SELECT value FROM state WHERE name = ?", (CONTENTS,))
+        if not isinstance(data, bytes):
+            raise self._database.damage(CONTENTS)
+        return data
+
+    def _save_contents(self) -> None:
+        if self._contents is not None:
+            self._commits += 1
+            groups = self._contents.plain()
+            self._seal = _encoded({"groups": groups, "posted": self._posted, "commits": self._commits})
+            self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (CONTENTS, self._seal))
+
+    def _add(self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]) -> None:
+        self._known().add(group, self._read(lambda found: [marking(*row) for row in found], rows, group))
+
+    def _remove(self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]) -> None:
+        self._known().remove(group, self._read(lambda found: [marking(*row) for row in found], rows, group))
+
+    def _forget_chunk(self, kind: str, number: int) -> None:
+        query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ? AND number = ?"
+        self._remove(_group(kind), _chunk_mark, self._database.rows(query, (-CHECKSUM_BYTES, kind, number)))
+
+    def _states(self) -> dict[str, bytes]:
+        rows: dict[str, bytes] = dict(self._database.rows("SELECT name, value FROM state"))
+        rows.pop(CONTENTS, None)
+        self._check("state", lambda: [_state_mark(*row) for row in rows.items()], "state")
+        return rows
+
+    def _check_chunks(self, kind: str) -> None:
+        query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ?"
+        rows = self._database.rows(query, (-CHECKSUM_BYTES, kind))
+        self._check(_group(kind), lambda: [_chunk_mark(*row) for row in rows], kind)
+
+    def _check(self, group: str, marks: Callable[[], list[int]], what: str) -> None:
+        """Compare all rows of a group with the contents."""
+        if not self._known().agrees(group, self._read(lambda _: marks(), None, what)):
+            raise self._database.damage(what)
+
+    def _unsealed(self, data: bytes, what: str) -> Any:
+        return json.loads(self._read(unsealed, data, what))
+
+    def _read(self, read: Callable[[Any], T], data: Any, what: str) -> T:
+        """Read what may be damaged; a fault, also a value of another type, is one line without the value."""
+        try:
+            return read(data)
+        except (CorruptedSnapshotError, TypeError, AttributeError, UnicodeError, msgspec.MsgspecError):
+            raise self._database.damage(what) from None
+
+
+def _encoded(value: Any) -> bytes:
+    return sealed(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _group(kind: str) -> str:
+    return f"{_CHUNKS}{kind}"
+
+
+def _state_mark(name: str, data: bytes) -> int:
+    return content_mark(f"state {name}", data)
+
+
+def _name_marks(first: int, names: list[str]) -> list[int]:
+    """Mark agents from number `first` on, many at once: there are so many of them."""
+    starts = range(0, len(names), NAMES)
+    return [content_mark(f"agents {first + i}", msgspec.json.encode(names[i : i + NAMES])) for i in starts]
+
+
+def _chunk_mark(kind: str, number: int, checksum: bytes) -> int:
+    return content_mark(f"chunk {number} {kind}", checksum)  # which stands for the rest
+
+
+def _event_mark(seq: int, topic: str, lines: bytes) -> int:
+    return content_mark(f"event {seq} {topic}", lines)

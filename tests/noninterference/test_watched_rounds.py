@@ -1,0 +1,103 @@
+"""Non-interference of `run rounds`: what one user sends, and when, changes no byte, under reports that are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meanstream.streaming.metrics import rounds_metrics as metrics_of_rounds
+from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
+from meanstream.streaming.store import ledger_reader
+from tests.noninterference.comparison import Compared, Seen, nothing_differs
+from tests.noninterference.rounds_worlds import CHANGES, at_once, charged_as, on_beam, one_process, two_sides
+
+Ports = tuple[int, ...]
+
+
+def assert_all_is_seen(seen: Seen, users: int, failed: set[str]) -> None:
+    """Nothing is compared that is empty in all worlds, and what should fail has failed."""
+    codes = {name.removesuffix(": exit code"): data for name, data in seen.items() if name.endswith("exit code")}
+    assert {name for name, code in codes.items() if code != b"0"} == failed
+    assert seen["file means.jsonl"]
+    if "file reports.jsonl" in seen:
+        assert seen["file reports.jsonl"].count(b"\n") >= users
+        assert b"meanstream_rounds_reports" in seen["GET /metrics of the metrics"]
+        assert b"windows" in seen["GET /data of the page"]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "users"), [("one_shot", 30), ("cummings.known_sizes", 30), ("repeating", 60), ("plan", 300)]
+)
+def test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same(
+    estimator: str, users: int, tmp_path: Path, ports: Ports
+) -> None:
+    told: dict[Any, Any] = {}
+    with charged_as(told):
+        first = one_process(tmp_path / "first", users, ports, None, estimator)
+        others = [one_process(tmp_path / how, users, ports, how, estimator) for how in CHANGES]
+    assert told
+    assert_all_is_seen(first, users, {"killed", "with another epsilon"})
+    assert nothing_differs(first, *others)
+
+
+@pytest.mark.parametrize("places", [1000, 9], ids=["room", "full"])
+def test_neither_do_they_without_order(places: int, tmp_path: Path, ports: Ports) -> None:
+    """A file as it stands, whose windows overlap in it; there may be fewer places than users."""
+    told: dict[Any, Any] = {}
+    how = {"sort": False, "max_users": places}
+    with charged_as(told):
+        first = one_process(tmp_path / "first", 12, ports, None, "one_shot", **how)
+        others = [one_process(tmp_path / changed, 12, ports, changed, "one_shot", **how) for changed in CHANGES]
+    assert_all_is_seen(first, min(places, 12), {"killed", "with another epsilon"})
+    assert nothing_differs(first, *others)
+
+
+@pytest.mark.parametrize(("estimator", "users"), [("kent", 30), pytest.param("kent", 300, marks=pytest.mark.full)])
+def test_neither_do_they_between_the_two_sides(estimator: str, users: int, tmp_path: Path, ports: Ports) -> None:
+    told: dict[Any, Any] = {}
+    with charged_as(told):
+        first = two_sides(tmp_path / "first", users, ports, None, estimator)
+        others = [two_sides(tmp_path / how, users, ports, how, estimator) for how in CHANGES]
+    assert_all_is_seen(first, users, set())
+    assert first["file stages.jsonl"]
+    assert nothing_differs(first, *others)
+
+
+@pytest.mark.parametrize(("estimator", "users"), [("one_shot", 3), ("cummings.known_sizes", 30), ("plan", 300)])
+def test_neither_do_they_on_beam(estimator: str, users: int, tmp_path: Path) -> None:
+    told: dict[Any, Any] = {}
+    with charged_as(told):
+        first = on_beam(tmp_path / "first", users, None, estimator)
+        others = [on_beam(tmp_path / how, users, how, estimator) for how in CHANGES]
+    assert told
+    assert_all_is_seen(first, users, set())
+    assert first["file means.jsonl"] == first["file again.jsonl"]
+    assert nothing_differs(first, *others)
+
+
+# -- known-bad twins -------------------------------------------------------------------------------------------------
+
+
+def in_worlds(folder: Path, ports: Ports, changed: str, world: Callable[..., Seen]) -> Compared:
+    with charged_as({}):
+        first = world(folder / "first", 30, ports, None, "one_shot")
+        other = world(folder / "other", 30, ports, changed, "one_shot")
+    return Compared(first, other)
+
+
+def test_the_metrics_of_before_are_caught(tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twin: the public address showed what is the operator's, events and rejected records among it."""
+    monkeypatch.setattr(metrics_of_rounds, "RoundsMetrics", PrivateRoundsMetrics)
+    assert in_worlds(tmp_path, ports, "number", at_once)["GET /metrics of the metrics"] > 0
+
+
+def test_a_chain_that_holds_the_order_of_arrival_is_caught(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twin: users' numbers, given as they are first seen, were in the ledger's chain."""
+    monkeypatch.setattr(ledger_reader.LedgerReader, "_numbered", True)
+    differing = in_worlds(tmp_path, ports, "times", one_process)
+    assert {"ledger verify of rounds.db: standard output", "file report.html"} <= set(differing)
