@@ -31,7 +31,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test test-all check durations check-oldest docs release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -84,6 +84,10 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx -b html -W --keep-going -n -q -d build/doctrees docs build/site
 	@echo build/site/index.html
 
+# The pictures of README and docs, light and dark: chromium and prometheus on the path, two minutes.
+pictures: $(DEMO_STAMP)
+	$(BIN)/python -m docs.pictures.take
+
 # What could be published, in dist/, of the commit: checked, tried in an environment of its own, and neither signed nor
 # uploaded. URL=https://... is where the code is hosted, for the links of the README; without it they are words.
 URL ?=
@@ -101,7 +105,7 @@ release: $(STAMP) sbom
 	cd build/release && venv/bin/meanstream explain agents --lower 0 --upper 1 --epsilon 1 --delta 1e-6 > /dev/null
 
 bench: $(STAMP)
-	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py benchmarks/beam/*.py benchmarks/rounds/*.py)); do \
+	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py benchmarks/beam/*.py benchmarks/rounds/*.py benchmarks/goals/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
 
 # Generated records and bad options; SEED=... gives others.

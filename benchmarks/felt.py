@@ -22,8 +22,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from engine import run_engine, write_events
 from pyarrow import csv, parquet
+from speed_of_engine import run_engine, write_events
 
 from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.papers.simulation.simulated_pairwise import simulate_pairwise

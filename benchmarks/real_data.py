@@ -41,7 +41,7 @@ import pyarrow as pa
 from real.attributes import attributes_of_set
 from real.laws import LAWS
 from real.measure import Errors, Half, Known, errors_of, replayed
-from real.report import draw, write_table
+from real.real_report import draw, write_table
 from real.sets import SETS, RealSet, real_sets
 from real.strata import measure_strata, runs_of, strata_table
 from real.subgroups import subgroup_rows, subgroup_table

@@ -1,6 +1,6 @@
 """The parts of `make release` that are not another tool's: a README that can be read anywhere, checks, notes.
 
-python requirements/check_release.py prepare TREE [URL]    in an exported tree: links of the README lead to URL, or are words
+python requirements/check_release.py prepare TREE [URL]  in an exported tree: links of the README lead to URL
 python requirements/check_release.py check TREE DIST       what was built of it; writes notes and digests beside it
 """
 
@@ -22,6 +22,11 @@ HOUSE = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore",
 NEVER = re.compile(r"(^|/)(tests?|benchmarks|\.venv|out|build|__pycache__)/|\.(db|pyc|key|pem|jsonl|csv|ya?ml|env)$")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?://|mailto:|#)([^)\s]+)\)")
 """Of Markdown: a picture or not, its words, a path within the repository."""
+PICTURE, SOURCE = (
+    re.compile(r"<picture>.*?</picture>\n*", re.DOTALL),
+    re.compile(r'\b(src|srcset)="(?!https?://)([^"]+)"'),
+)
+"""Of HTML: a picture that is light or dark, and the path of one of them."""
 
 
 class NotReadyError(Exception):
@@ -49,6 +54,8 @@ def resolved(readme: str, version: str, url: str) -> str:
             return "" if picture else words
         return f"{picture}[{words}]({url.rstrip('/')}/{'raw' if picture else 'blob'}/v{version}/{path})"
 
+    where = f"{url.rstrip('/')}/raw/v{version}"
+    readme = SOURCE.sub(rf'\1="{where}/\2"', readme) if url else PICTURE.sub("", readme)
     parts = re.split(r"(?ms)(^```.*?^```$)", readme)
     return "".join(part if part.startswith("```") else LINK.sub(of, part) for part in parts)
 

@@ -1,16 +1,19 @@
 """Beam looks again and again at what does not change; in tests, where pipelines are small, that is most of the time.
-Here it looks once. No test's outcome depends on it.
+Here it looks once, and leaves nothing behind. No test's outcome depends on it.
 
 - The embedded runner finds the states and timers of a step, and the parameters of its methods, by their signatures,
   often for each bundle. They are those of its class. (What a value of state weighs is the product's own matter:
   pipelines/beam/keyed_state/state_weight.py.)
+- A pipeline makes a temporary folder that only its run removes, and a test may build one that never runs.
 - Each view of a pipeline's options builds a parser of the command line, some 400 for one pipeline. What it finds
   depends on the class of the view and on the flags.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -24,15 +27,27 @@ def looked_at_once() -> Iterator[None]:
     if "apache_beam" not in sys.modules:
         yield
         return
+    from apache_beam import Pipeline
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.transforms import core, userstate
 
     with (
+        patch.object(Pipeline, "__init__", without_a_folder_left(Pipeline.__init__)),
         patch.object(core, "get_function_arguments", arguments_by_class(core.get_function_arguments)),
         patch.object(userstate, "get_dofn_specs", specs_by_class(userstate.get_dofn_specs)),
         patch.object(PipelineOptions, "view_as", views_by_flags(PipelineOptions.view_as)),
     ):
         yield
+
+
+def without_a_folder_left(init: Any) -> Any:
+    """Remove a pipeline's temporary folder with the pipeline."""
+
+    def make(self: Any, *given: Any, **named: Any) -> None:
+        init(self, *given, **named)
+        weakref.finalize(self, shutil.rmtree, self.local_tempdir, ignore_errors=True)
+
+    return make
 
 
 def specs_by_class(look: Any) -> Any:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.warm_command import seconds_of_forks
+
 FILE = Path(__file__).parent / "durations.json"
 KEPT = 0.25
 """Seconds; shorter ones are not written down."""
@@ -31,9 +33,9 @@ def known_durations() -> dict[str, float]:
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and of its children that have ended."""
+    """Return the processor time of this process, and of its children and forks that have ended."""
     used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    return used.user + used.system + used.children_user + used.children_system + seconds_of_forks()
 
 
 class Meter:

@@ -1,6 +1,7 @@
 """A test with many parameters that takes long runs a third of them in the gate; which third, the commit decides.
 
-So each commit tries another third, two runs of one commit try the same, and `make test-all` tries all.
+So each commit tries another third, two runs of one commit try the same, and `make test-all` tries all. The slow tests
+of one file of `tests/statistical` are a grid, too: they measure figures at many points.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from tests.kept_durations import SLOW
+
 LEAST = 3
 """Parameters; a test with fewer is no grid."""
 LONG = 2.0
 """Seconds of all parameters together; a faster grid runs whole."""
+
+
+FIGURES = "tests/statistical/"
+"""Where each file is a grid of its slow tests."""
 
 
 class Collected(Protocol):
@@ -38,7 +45,10 @@ def drawn_out(items: Iterable[Collected], durations: dict[str, float], seed: str
     grids: defaultdict[str, list[str]] = defaultdict(list)
     for item in items:
         function, bracket, _ = item.nodeid.partition("[")
-        if bracket:
+        if item.nodeid.startswith(FIGURES):
+            if durations.get(item.nodeid, 0.0) > SLOW:
+                grids[function.partition("::")[0]].append(item.nodeid)
+        elif bracket:
             grids[function].append(item.nodeid)
 
     def rank(name: str) -> bytes:

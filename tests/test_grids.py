@@ -31,3 +31,11 @@ def test_commits_together_run_every_parameter() -> None:
         if test.nodeid not in drawn_out(SLOW_GRID, DURATIONS, str(seed))
     }
     assert ran == {test.nodeid for test in SLOW_GRID}
+
+
+def test_the_slow_figures_of_a_file_are_a_grid() -> None:
+    slow = [_Test(f"tests/statistical/test_a.py::test_{i}") for i in range(4)]
+    fast = _Test("tests/statistical/test_a.py::test_fast[1]")
+    out = drawn_out([*slow, fast], {test.nodeid: 1.0 for test in slow}, "e40149a")
+    assert len(out) == 2
+    assert out < {test.nodeid for test in slow}

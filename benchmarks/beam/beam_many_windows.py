@@ -1,10 +1,10 @@
 """CPU time of many windows on Beam's FnApiRunner: per sample, as windows wait, and as agents grow.
 
-    python benchmarks/beam/beam_many_windows.py               100 windows of 600 samples, and 1,000 that wait; with baselines
+    python benchmarks/beam/beam_many_windows.py  100 windows of 600 samples, and 1,000 that wait; with baselines
     python benchmarks/beam/beam_many_windows.py --shards 8    the hundred windows, of arrays, with so many shards
-    python benchmarks/beam/beam_many_windows.py --agents      a window of 1,000 samples among 10,000 and a million agents
+    python benchmarks/beam/beam_many_windows.py --agents  a window of 1,000 samples among 10,000 and a million agents
     python benchmarks/beam/beam_many_windows.py --everybody   a million agents at once: time and peak memory
-    python benchmarks/beam/beam_many_windows.py --prism FILE  one and a hundred windows on Prism, whose program is FILE; once each
+    python benchmarks/beam/beam_many_windows.py --prism FILE  one and a hundred windows on Prism (FILE is its program)
 
 Baselines are pipelines over the same samples in the same run, each at the best of the same number of runs: a stateless
 `Map` on the arrays, and what one writes first, `FixedWindows` and `CombinePerKey(mean)` on single samples.

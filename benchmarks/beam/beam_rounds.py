@@ -25,6 +25,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds
 from meanstream.streaming.events.event_columns import SampleColumns
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 BATCH = 65_536
 WINDOW = 7 * 86_400.0
@@ -90,7 +91,8 @@ def private(users: int, windows: int, form: Form, estimator: str) -> Callable[[A
 
     def build(pipeline: Any) -> Any:
         source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(form.kind)
-        rounds = RunRounds(estimator, name="benchmark", lower=-30, upper=120, epsilon=1.0, window="7d", users=users)
+        given = {"lower": -30, "upper": 120, "epsilon": 1.0, "window": "7d"}
+        rounds = RunRounds(RoundsSettings(estimator=estimator, name="benchmark", users=users, **given))
         return (source | rounds).estimates
 
     return build

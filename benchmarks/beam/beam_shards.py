@@ -2,11 +2,11 @@
 
     python benchmarks/beam/beam_shards.py            per event: ReleaseMeans, Map, one running mean per key
     python benchmarks/beam/beam_shards.py --large    100,000 agents and 10 million samples: time and peak memory
-    python benchmarks/beam/beam_shards.py --snapshot  everybody's newest release of a million agents: kept, joined, fitted
-    python benchmarks/beam/beam_shards.py --state    what a shard of 25,000 agents keeps: of a million in 40, of ten in 400
+    python benchmarks/beam/beam_shards.py --snapshot  a million agents' newest releases: kept, joined, fitted
+    python benchmarks/beam/beam_shards.py --state  what 25,000 agents keep: of a million in 40, of ten in 400
                                      --state --histogram-share 0.1    with a histogram of each
-    python benchmarks/beam/beam_shards.py --scaling  one shard, and what waits for all: the speed-up that is computed from it
-    python benchmarks/beam/beam_shards.py --flink    the same pipeline on a Flink cluster with parallelism 2 (`make flink`)
+    python benchmarks/beam/beam_shards.py --scaling  one shard, and what waits for all
+    python benchmarks/beam/beam_shards.py --flink  the same on a Flink cluster with parallelism 2 (`make flink`)
 
 All samples are made inside the worker, in event-time order, in arrays of 1000 as a source gives them. `ReleaseMeans`
 and `Map` are given the same batches; the per-element DoFn is given the same samples one by one.

@@ -1,4 +1,4 @@
-"""Write the metadata of the Flex templates from the table of their parameters: `python docker/dataflow/generate_templates.py`."""
+"""Write the metadata of the Flex templates: `python docker/dataflow/generate_templates.py`."""
 
 from __future__ import annotations
 

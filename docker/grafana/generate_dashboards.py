@@ -10,15 +10,22 @@ import json
 import sys
 from pathlib import Path
 
-import budget
-import convergence
-import flink
+import budget_board
+import convergence_board
+import flink_board
 import operator_of_rounds
-import pipeline
-import rounds
+import pipeline_board
+import rounds_board
 
 FOLDER = Path(__file__).parent / "dashboards"
-BOARDS = (convergence.BOARD, rounds.BOARD, budget.BOARD, pipeline.BOARD, flink.BOARD, operator_of_rounds.BOARD)
+BOARDS = (
+    convergence_board.BOARD,
+    rounds_board.BOARD,
+    budget_board.BOARD,
+    pipeline_board.BOARD,
+    flink_board.BOARD,
+    operator_of_rounds.BOARD,
+)
 
 
 def main() -> int:
@@ -31,7 +38,7 @@ def main() -> int:
     there = {path.name: path.read_text() for path in FOLDER.glob("*.json")}
     wrong = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
     for name in wrong:
-        sys.stderr.write(f"{FOLDER / name} is not what generate.py makes\n")
+        sys.stderr.write(f"{FOLDER / name} is not what generate_dashboards.py makes\n")
     return 1 if wrong else 0
 
 

@@ -12,8 +12,8 @@ from meanstream.pipelines.beam.template.template_command import HERE, SAME
 from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
 from meanstream.pipelines.commands import main
 from meanstream.pipelines.commands.init_command import KINDS
-from meanstream.pipelines.options.hosts import ENGINE_ONLY, RUNNER_ONLY
-from meanstream.pipelines.options.shown import with_environment_and_headings
+from meanstream.pipelines.options.declared import declared_of_command
+from meanstream.pipelines.options.shown import required_options, with_environment_and_headings
 
 
 def every_command(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -51,7 +51,7 @@ def _command(names: tuple[str, ...], command: Any) -> str:
 
 
 def _row(option: Any, names: str, text: str, command: Any) -> str:
-    required = option.name in getattr(command.callback, "required_options", ())
+    required = option.name in required_options(command)
     return f"| `{names.replace('|', '&#124;')}` | {_cell(text)}{' **Required.**' if required else ''} |"
 
 
@@ -78,7 +78,7 @@ def configuration() -> str:
         for option in command.params:
             if option.param_type_name != "option" or option.envvar is None or option.hidden:
                 continue
-            required = option.name in getattr(command.callback, "required_options", ())
+            required = option.name in required_options(command)
             default = "required" if required else _default(option.default)
             if option.envvar != f"MEANSTREAM_{option.name.upper()}":
                 raise ValueError(f"the page says how variables are called, got {option.envvar} of {option.name}")
@@ -91,14 +91,15 @@ def hosts() -> str:
     """Every option of a run, and whether the engine, a runner of Beam and Dataflow's template have it."""
     written, lines = dict(every_command()), []
     for kind, template in TEMPLATES.items():
-        known = {parameter.name for parameter in template.parameters} | {"config", *SAME, *HERE}
+        known = template.parameters.keys() | {"config", *SAME, *HERE}
         lines += [f"## Engine and Beam: run {kind}", ""]
         lines += ["| option | engine | FnApi, Prism, Flink | Dataflow |", "|---|---|---|---|"]
         for option in written["run", kind].params:
             name = option.name
             if option.param_type_name != "option" or option.envvar is None or option.hidden:
                 continue
-            has = name not in RUNNER_ONLY, name not in ENGINE_ONLY[kind], name in known
+            host = declared_of_command(written["run", kind])[name].host
+            has = host != "runner", host != "engine", name in known
             lines.append(f"| `--{name.replace('_', '-')}` | {' | '.join('yes' if one else '-' for one in has)} |")
         lines.append("")
     return "\n".join(lines)

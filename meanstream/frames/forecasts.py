@@ -13,6 +13,7 @@ from meanstream.frames.given import check_given
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
+from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.rounds.sizes_file import read_sizes_of
@@ -168,10 +169,9 @@ def simulate_agents(**options: Any) -> SimulationTable:
     >>> found.to_frame()["mse"][0].as_py() < 0.3 * found.to_frame()["local"][0].as_py()
     True
     """
-    from meanstream.operators.papers.simulation.config import SimulationConfig
-    from meanstream.operators.papers.simulation.simulate_agents import simulate
-
-    found = simulate(SimulationConfig.from_options(**options), lambda runs: tracked_work(runs, "simulating"))
+    config = ring_module("operators.papers.simulation.config").SimulationConfig.from_options(**options)
+    simulate = ring_module("operators.papers.simulation.simulate_agents").simulate
+    found = simulate(config, lambda runs: tracked_work(runs, "simulating"))
     columns: dict[str, Any] = {"step": found.checkpoints}
     for name in ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2"):
         measured = getattr(found, name)

@@ -20,7 +20,7 @@ from meanstream.operators.validation import require
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.report.report_parts import ReportPart
 
-DRAWN = 60
+DRAWN = 30
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
 
 
@@ -80,7 +80,7 @@ class PrivateFrame(ShownTable):
         value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
-        label = f"mean of {label} ({self.level:.0%} interval)"
+        label = f"mean of {label} ({100 * self.level:g} % interval)"
         if self.keys == ("window",):
             axes = table_axes(axes, (7, 3.5))
             axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)

@@ -58,7 +58,7 @@ class ReleaseColumns:
         counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0 where none was cast, the default.
     histogram : int array, shape (n, 2 + bins)
         Noised histogram of the agent so far, added up: how many, how many samples they counted, and the noised counts
-        by bin (`meanstream.operators.agents.own_histogram`). All 0 where there is none; without columns, the default, where
+        by bin (`agents.own_histogram`). All 0 where there is none; without columns, the default, where
         no part of the budget is for them.
     covariates : int array, shape (n, attributes)
         Codes of the agent's public attributes (`CovariateDesign`); without columns where none are declared, the

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -18,10 +16,9 @@ from tests.code_blocks import (
     blocks_of,
     commands_in,
     needs_broker,
-    page_environment,
     refused,
 )
-from tests.warm_command import warm_command
+from tests.warm_command import commands_for_a_shell
 
 README = ROOT / "README.md"
 NAMES = {str(page.relative_to(ROOT)): page for page in PAGES}
@@ -49,9 +46,8 @@ def test_every_command_of_a_block_that_is_not_run_is_taken() -> None:
 
 
 @pytest.fixture(scope="module")
-def warm() -> Iterator[Path]:
-    with TemporaryDirectory() as folder, warm_command(Path(folder), page_environment()) as commands:
-        yield commands
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return commands_for_a_shell(tmp_path_factory.mktemp("bin"))
 
 
 @pytest.mark.parametrize("page", RUN)

@@ -24,7 +24,7 @@ HEAVY = {
     "yaml",
 }
 LISTS = {"meanstream.operators", *(f"meanstream.operators.{name}" for name in ("estimators", "estimators.registry"))}
-LISTS |= {f"meanstream.operators.{name}" for name in ("entry_points", "limits", "validation")}
+LISTS |= {f"meanstream.operators.{name}" for name in ("entry_points", "limits", "rings", "validation")}
 """Names that may be chosen from and limits are strings and numbers; every other module of the mathematics is heavy."""
 TYPER_ITSELF = {"pydantic"}
 """What typer imports to convert option values, once a command is named."""

@@ -9,6 +9,9 @@ from tests.lint.sources import Source, sources
 NUMPY = (
     "meanstream/operators/evidence/",  # made-up data and the auditor's coins
     "meanstream/operators/papers/simulation/",  # made-up data
+    "meanstream/operators/forecast/random_words.py",
+    "meanstream/operators/forecast/shares_forecast.py",
+    "meanstream/operators/forecast/simulated_noise.py",
     "meanstream/pipelines/commands/evidence/",  # made-up data and the auditor's coins
 )
 """Folders that may draw by NumPy, which anybody can who knows the seed."""

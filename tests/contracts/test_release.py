@@ -29,7 +29,7 @@ GOOD = {f"{INFO}/METADATA": METADATA, f"{INFO}/licenses/LICENSE": "", "meanstrea
 
 
 def release() -> Any:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "requirements" / "release.py")
+    spec = importlib.util.spec_from_file_location("check_release", ROOT / "requirements" / "check_release.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -88,6 +88,10 @@ def test_the_readme_leads_somewhere_where_the_repository_is_not() -> None:
     assert "![A, [b]](https://h.org/m/raw/v1.0/docs/a.png)" in told
     assert "[which](https://h.org/m/blob/v1.0/docs/b.md#c)" in told
     ours = of((ROOT / "README.md").read_text(), "1.0", "")
+    assert "docs/pictures" not in ours
+    assert 'srcset="https://h.org/m/raw/v1.0/docs/pictures/page' in of(
+        (ROOT / "README.md").read_text(), "1.0", "https://h.org/m/"
+    )
     assert "](docs/" not in ours
     assert "| a data frame, every month, over time |" in ours
 

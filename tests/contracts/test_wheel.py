@@ -15,7 +15,7 @@ from tests.code_blocks import blocks_of
 ROOT = Path(__file__).parents[2]
 WEEKLY = ROOT / "docs" / "tutorials" / "weekly.md"
 PROGRAMS = {
-    "frame": (ROOT / "examples" / "private_means.py").read_text(encoding="utf-8"),
+    "frame": (ROOT / "examples" / "mean_delays.py").read_text(encoding="utf-8"),
     "river": (ROOT / "examples" / "river_statistic.py").read_text(encoding="utf-8"),
     "Beam": next(block.text for block in blocks_of(WEEKLY) if "import apache_beam" in block.text),
 }

@@ -14,7 +14,7 @@ import yaml
 
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import asks
 from tests.servers.conftest import need
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +113,7 @@ def test_every_pod_has_its_own_partitions_and_a_configuration_that_a_run_takes(
         names.add(found["name"])
         place = tmp_path / number
         place.write_text(config)
-        explained = meanstream("explain", "agents", "--config", str(place), "--json")
+        explained = asks("explain", "agents", "--config", str(place), "--json")
         assert explained.code == 0, explained.err
     assert owned == list(range(12))
     assert len(names) == 3

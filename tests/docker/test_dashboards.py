@@ -39,7 +39,7 @@ def test_the_boards_are_those_that_an_operator_needs() -> None:
 
 
 def generate(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(folder / "generate.py"), "--check"]
+    command = [sys.executable, str(folder / "generate_dashboards.py"), "--check"]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
 
 

@@ -63,7 +63,7 @@ BAD = {
 
 
 def generator() -> Any:
-    found = importlib.util.spec_from_file_location("generate_metadata", FOLDER / "generate.py")
+    found = importlib.util.spec_from_file_location("generate_metadata", FOLDER / "generate_templates.py")
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -105,7 +105,7 @@ def pattern_of(name: str) -> tuple[Template, re.Pattern[str]]:
 
 def required(template: Template) -> dict[str, str]:
     """Texts for what a template needs."""
-    names = [parameter.name for parameter in template.parameters if parameter.required]
+    names = [name for name, parameter in template.parameters.items() if parameter.required]
     return {**{name: GOOD[name][0] for name in names if name in GOOD}, "upper": "100"}
 
 
@@ -199,7 +199,7 @@ def test_a_bad_parameter_is_one_line_before_anything_is_built(key: str, changes:
 def test_the_launchers_file_ends_with_one_line_and_code_2() -> None:
     for key in TEMPLATES:
         ran = subprocess.run(
-            [sys.executable, FOLDER / f"{key}.py", "--epsilon=-1", "--runner=FnApiRunner"],
+            [sys.executable, FOLDER / f"launch_{key}.py", "--epsilon=-1", "--runner=FnApiRunner"],
             capture_output=True, text=True, check=False, cwd=ROOT,
         )  # fmt: skip
         assert (ran.returncode, ran.stdout) == (2, "")
@@ -264,8 +264,8 @@ def test_the_launchers_image_has_the_workers_packages_and_no_others() -> None:
     assert not any("install" in run for run in instructions(path, "RUN"))
     assert instructions(path, "USER") == ["10001:10001"]
     copied = [word for line in instructions(path, "COPY") if "--from" not in line for word in line.split()[:-1]]
-    assert sorted(copied) == sorted(f"{key}.py" for key in TEMPLATES)
-    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/${TEMPLATE}.py" in instructions(path, "ENV")
+    assert sorted(copied) == sorted(f"launch_{key}.py" for key in TEMPLATES)
+    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch_${TEMPLATE}.py" in instructions(path, "ENV")
     assert [word.partition("=")[0] for word in instructions(path, "ARG")] == ["WORKERS", "LAUNCHER", "TEMPLATE"]
     assert not any(word.endswith(("latest", ":")) for word in instructions(path, "ARG"))
 

@@ -282,7 +282,7 @@ def test_a_picture_has_an_interval_for_each_group() -> None:
     axes = asked(TABLE).plot()
     assert len(axes.get_yticklabels()) == 30
     assert axes.get_title() == "Private means: all 30 groups"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("mean of delay (95% interval)", "plane")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("mean of delay (95 % interval)", "plane")
     axes.figure.clear()
 
 
@@ -290,9 +290,9 @@ def test_a_picture_of_some_groups_says_how_many_there_are() -> None:
     many = pa.table({"g": [f"g{i}" for i in range(200)], "v": np.linspace(0, 90, 200)})
     found = meanstream.private_means(many, by="g", value="v", **BOUNDS, **SAME, collaboration="none")
     axes = found.plot(unit="minutes")
-    assert axes.get_title() == "Private means: 60 of 200 groups, evenly by their means"
-    assert axes.get_xlabel() == "mean of v, minutes (95% interval)"
-    assert len(axes.get_yticklabels()) == 60
+    assert axes.get_title() == "Private means: 30 of 200 groups, evenly by their means"
+    assert axes.get_xlabel() == "mean of v, minutes (95 % interval)"
+    assert len(axes.get_yticklabels()) == 30
     axes.figure.clear()
 
 

@@ -95,7 +95,8 @@ ENTRIES: tuple[Any, ...] = (
 )
 """Entries of a configuration, of any kind that YAML has."""
 
-SAMPLES = "--source {folder}/flights.csv --value dep_delay --time time_hour --lower -30 --upper 120 --epsilon 1"
+BUDGET = "--lower -30 --upper 120 --epsilon 1"
+SAMPLES = "--source {folder}/flights.csv --value dep_delay --time time_hour " + BUDGET
 AGENTS = f"{SAMPLES} --agent tailnum --delta 1e-6 --name test --store {{folder}}/new.db"
 ROUNDS = f"{SAMPLES} --user tailnum --window 7d --name test --store {{folder}}/new.db --sink {{folder}}/means.jsonl"
 BASES: dict[str, str] = {
@@ -116,15 +117,14 @@ BASES: dict[str, str] = {
     "reproduce drift": "--runs 1 --out {folder}/absent",
     "reproduce kent": "--runs 1 --out {folder}/absent",
     "explain together": "{folder}/absent.yaml {folder}/absent.yaml",
-    "explain agents": AGENTS,
-    "explain rounds": ROUNDS,
+    "explain agents": f"{BUDGET} --delta 1e-6",
+    "explain rounds": f"{BUDGET} --window 7d",
     "plan agents": "--agents 50 --epsilon 1 --delta 1e-6 --spread 0.1"
     " --stddev 0.2 --sizes point:20 --lower 0 --upper 1",
     "plan rounds": "--users 500 --epsilon 1 --sizes point:20 --lower 0 --upper 1",
     "dlq list": "--dead-letters {folder}/dead.jsonl",
     "dlq show": "--dead-letters {folder}/dead.jsonl",
-    "dlq replay": f"{SAMPLES} --agent tailnum --delta 1e-6 --store {{folder}}/state.db --from {{folder}}/dead.jsonl "
-    "--dry-run",
+    "dlq replay": "--source {folder}/flights.csv --store {folder}/state.db --from {folder}/dead.jsonl --dry-run",
     "ledger verify": "--store {folder}/state.db",
     "ledger backup": "--store {folder}/state.db --to {folder}/copy.db",
     "ledger sign": "--store {folder}/state.db --signing-key {folder}/signing.key --to {folder}/head.json",
@@ -136,7 +136,7 @@ BASES: dict[str, str] = {
     "get": "N0 --store {folder}/state.db",
     "init": "agents {folder}/new.yaml",
     "audit mechanism": "channel.one_bit",
-    "audit engine": "--through agents --canaries 400 --horizon 2",
+    "audit engine": "--through agents --canaries 400",
     "audit rounds": "one_shot --users 400",
     "audit store": "{folder}/state.db",
     "audit topic": "{folder}/releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6",
@@ -171,7 +171,7 @@ COMBINED = (
 """A rule on several options together has no value to show."""
 FOUND_FALSE = {("ledger verify", "rows"), ("ledger verify", "head")}
 """What is compared with a ledger that is read: a ledger that has lost rows is exit code 1, no bad option."""
-RUNNING = {"dry_run", "quiet", "help", "config"}
+RUNNING = {"dry_run", "quiet", "help", "help_all", "config"}
 BESIDE = {"flights.csv", "absent"}
 """What the line may name instead, where the command is stopped by its --out."""
 
@@ -199,6 +199,7 @@ class Option:
     typed: str
     is_flag: bool
     is_number: bool
+    in_file: bool
 
 
 class Slow(BaseException):
@@ -214,14 +215,16 @@ def all_options() -> list[Option]:
             walk(part, (*path, name))
         if not path or (getattr(command, "commands", None) and not command.invoke_without_command):
             return
+        in_file = any(parameter.name == "config" for parameter in command.params)
         for parameter in command.params:
-            if parameter.name in RUNNING:
+            typed_here = getattr(getattr(command.callback, "taken", None), "typed", None)
+            if parameter.name in RUNNING or (typed_here is not None and parameter.name not in typed_here):
                 continue
             descriptor = getattr(parameter, "type_descriptor", None)
             kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()
             is_flag, is_number = bool(getattr(parameter, "is_flag", False)), re.search(r"(^|\W)(int|float)", kind)
             typed = parameter.opts[0] if parameter.opts[0].startswith("-") else ""
-            found.append(Option(" ".join(path), str(parameter.name), typed, is_flag, is_number is not None))
+            found.append(Option(" ".join(path), str(parameter.name), typed, is_flag, is_number is not None, in_file))
 
     walk(typer.main.get_command(app), ())
     return found
@@ -231,7 +234,7 @@ def fuzz_options(seed: int, count: int, *, only: str = "") -> Found:
     """Give one bad value to one option of one command (or of those whose names begin so), so many times."""
     rng, found, options = random.Random(seed), Found(), all_options()  # noqa: S311 - test data
     assert {option.command for option in options} == set(BASES)
-    options = [one for one in options if one.command.startswith(only) and not (one.is_flag and _has_no_config(one))]
+    options = [one for one in options if one.command.startswith(only) and (one.in_file or not one.is_flag)]
     commands = sorted({option.command for option in options})
     by_command = {name: [option for option in options if option.command == name] for name in commands}
     with TemporaryDirectory() as scratch:
@@ -242,13 +245,9 @@ def fuzz_options(seed: int, count: int, *, only: str = "") -> Found:
     return found
 
 
-def _has_no_config(option: Option) -> bool:
-    return option.command == "explain together"
-
-
 def _value(rng: random.Random, option: Option, folder: Path) -> tuple[Any, bool]:
     """Choose a value, and whether it stands in a configuration file."""
-    if not _has_no_config(option) and option.typed and (option.is_flag or rng.random() < 0.1):
+    if option.in_file and option.typed and (option.is_flag or rng.random() < 0.1):
         return rng.choice(ENTRIES), True
     pool = NUMBERS if option.is_number and rng.random() < 0.9 else TEXTS
     value = rng.choice(pool).replace("{folder}", str(folder))

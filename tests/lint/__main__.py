@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tests.lint.addresses import check_addresses
 from tests.lint.banned_words import check_words
 from tests.lint.draws import check_draws
 from tests.lint.imports import check_imports
@@ -11,6 +12,6 @@ from tests.lint.prose import check_prose
 from tests.lint.public_names import check_names
 
 if __name__ == "__main__":
-    found = [*check_imports(), *check_names(), *check_prose(), *check_draws(), *check_words()]
+    found = [*check_imports(), *check_names(), *check_prose(), *check_draws(), *check_words(), *check_addresses()]
     print(*found, f"{len(found)} findings" if found else "Structure: all checks passed", sep="\n")  # noqa: T201
     sys.exit(bool(found))

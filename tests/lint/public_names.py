@@ -17,9 +17,8 @@ WHOLE = {"adaptive", "repeating", "item", "semi", "split", "plan"}
 IN_TEXT = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(ESTIMATORS.keys() - WHOLE | {'cummings'}))})\b")
 ESTIMATORS_NAMED_IN = (
     "meanstream/operators/estimators/",
+    "meanstream/operators/papers/",
     "meanstream/pipelines/commands/papers/reproduce/",  # figures of the papers, each of its own estimator
-    "meanstream/operators/papers/simulation/adaptive_goals.py",
-    "meanstream/operators/papers/simulation/round_goals.py",
     "meanstream/pipelines/commands/command_parts.py",  # `meanstream plan` is a command
     "meanstream/pipelines/commands/papers/simulate/simulate_rounds.py",  # the help of options that one estimator takes
 )

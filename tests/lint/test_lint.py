@@ -34,14 +34,17 @@ def test_a_module_that_a_string_names_is_found() -> None:
     ("user", "named"),
     [
         ("meanstream.operators.noise.keyed", "meanstream.operators.papers.dame.dame"),
-        ("meanstream.operators.papers.dame.dame", "meanstream.operators.papers.dame.duchi"),  # of one layer
+        (
+            "meanstream.operators.papers.colme.pairwise_agents",
+            "meanstream.operators.papers.cummings.ideal",
+        ),  # of one layer
         ("meanstream.streaming.sources.formats.csv_file", "meanstream.streaming.open_source"),
         ("meanstream.streaming.clock", "meanstream.pipelines.beam.rounds.round_transforms"),
     ],
 )
 def test_a_name_that_points_up_is_found(user: str, named: str) -> None:
     assert points_up(user, named)
-    assert not points_up("meanstream.operators.estimators.registry", "meanstream.operators.papers.dame.dame")
+    assert not points_up("meanstream.operators.estimators.registry", "meanstream.operators.estimators.one_shot")
     assert not points_up(user, user)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 from tests.servers.support.broker import free_ports
 
 

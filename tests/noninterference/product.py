@@ -28,7 +28,7 @@ from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
 from tests.noninterference.comparison import Seen
 from tests.noninterference.surfaces import METRICS_PATHS, PAGE_ROUTES
-from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
+from tests.pipelines.command_line import SECRET, Ran, arguments, asks
 
 BEGIN = 1_900_000_000.0
 ENVIRONMENT = {"MEANSTREAM_SECRET": SECRET}
@@ -141,7 +141,7 @@ class Watched:
                 patch.setattr(crash, "no_crash", die)
             for kind in (progress.Progress, progress.LoggedProgress):
                 patch.setattr(kind, "__call__", self._looking(kind.__call__, options))
-            ran = meanstream(*words, *arguments(options), environment=ENVIRONMENT)
+            ran = asks(*words, *arguments(options), environment=ENVIRONMENT)
         if any(stop() for stop in stops):
             pytest.exit(f"a signal from outside has stopped {name!r}: its world was not compared", returncode=1)
         self._seen[f"{name}: exit code"].append(str(ran.code).encode())

@@ -62,28 +62,15 @@ OUTPUT_OPTIONS = {
     "page_remote": "says who may connect to the page",
     "page_address": "of a demo, whose data are public",
     "out": "of reproductions and demos; `report`, whose file is an argument, is in the worlds",
-    "trace": "of a simulation",
-    "file": "a new key",
 }
-"""Options, by the name of their parameter, that say where something is written or what is shown; `worlds` use them."""
+"""Options that are declared to say where something is written or what is shown; `worlds` use them."""
 
-SETTINGS = {
-    "follow", "layout", "numbers_in_text", "answer_tokens", "kind", "print_config", "idle_after",
-    "max_agents", "max_dead_letters", "max_future", "spread_share", "max_users", "older_copy", "quorum", "wait_for",
-    "agent", "agents", "allowed_lateness", "as_of", "batch_size", "between_users", "between_users_law", "calibration",
-    "checkpoints", "class_sizes", "collaboration", "components", "config", "configs", "constant", "counter", "data",
-    "delta", "density", "dimension", "effective_size", "epsilon", "estimator", "figure", "final_release", "from_",
-    "from_reports", "half_width", "head", "horizon", "id", "lateness", "least_size", "level", "levels", "limit",
-    "literal", "lower", "max_samples", "means", "mode", "name", "noise", "noise_variance", "offsets", "option",
-    "order", "out_of_bounds", "partition", "per_person", "person", "radius", "reading", "reason", "refresh", "result",
-    "rows", "runner", "runner_arg", "runs", "samples_per_user", "schedule", "second_moment", "secret_file", "seed",
-    "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
-    "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
-    "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
-    "signature", "signer", "signing", "signing_key", "registry",
-    "memory", "change", "dependence", "exceeds", "histogram_share", "mean", "quantiles", "covariates",
+ARGUMENTS = {
+    "name": "an agent or an event", "kind": "of options", "names": "of mechanisms", "configs": "files that are read",
+    "address": "releases that are read", "agent": "of a store", "path": "flights that are read",
+    "file": "a new key, new options, or a store that is read", "out": "of a report, which the worlds compare",
 }  # fmt: skip
-"""All other options: they say what is read and how, not where something is shown."""
+"""Arguments of commands. All other options are declared not to show anything: they say what is read and how."""
 
 COMMANDS = {
     "run agents": "agents, beam",

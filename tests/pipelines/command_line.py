@@ -8,9 +8,12 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import typer
 
 from meanstream.pipelines.commands import main as command
 
@@ -103,6 +106,33 @@ def arguments(named: Mapping[str, Any]) -> list[str]:
         else:
             typed += [option, str(value)]
     return typed
+
+
+@cache
+def typed_options(group: str, name: str) -> frozenset[str] | None:
+    """Options that a command about a run takes from its command line."""
+    found: Any = typer.main.get_command(command.app)
+    below = getattr(found.commands[group], "commands", {})
+    taken = getattr(getattr(below.get(name), "callback", None), "taken", None)
+    return None if taken is None or taken.typed is None else frozenset(one.strip("_") for one in taken.typed)
+
+
+def asks(*words: str, environment: Mapping[str, str] | None = None) -> Ran:
+    """Run a command about a run: options of the run that it does not type are in the environment."""
+    known = typed_options(words[0], "".join(words[1:2]))
+    if known is None:
+        return meanstream(*words, environment=environment)
+    typed, variables = [*words[:2]], dict(environment or {})
+    rest = [*words[2:]]
+    while rest:
+        option = rest.pop(0)
+        name = option.removeprefix("--no-").removeprefix("--").replace("-", "_")
+        value = [rest.pop(0)] if option.startswith("--") and rest and not rest[0].startswith("--") else []
+        if option.startswith("--") and name not in known:
+            variables["MEANSTREAM_" + name.upper()] = value[0] if value else str(not option.startswith("--no-")).lower()
+        else:
+            typed += [option, *value]
+    return meanstream(*typed, environment=variables)
 
 
 def changed(*words: str) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.forked import run_forked
+from tests.warm_command import run_forked
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "WHO": "me"}
 SAYS = (

@@ -80,8 +80,7 @@ def _released(folder: Path, seed: int) -> dict[str, tuple[str, ...]]:
     ran, _ = _timed("run", "agents", *PROMISED, "--name", "evidence", "--horizon", str(RELEASES), *where)
     if ran.returncode:
         raise SystemExit(ran.stderr.decode())
-    topic = (str(releases), *PROMISED, "--name", "evidence", "--horizon", str(RELEASES))
-    return {"store": (str(store),), "topic": topic}
+    return {"store": (str(store),), "topic": (str(releases), "--store", str(store))}
 
 
 def audits(seed: int, folder: Path) -> Iterator[Found]:

@@ -28,7 +28,7 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
 from meanstream.pipelines.commands.evidence import audited_run as engine_run
-from tests.pipelines.command_line import SECRET, Ran, meanstream
+from tests.pipelines.command_line import SECRET, Ran, asks, meanstream
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def audited(twin: Twin | None, command: tuple[str, ...], released: Released | No
             read = released.into(Path(patches.enter_context(tempfile.TemporaryDirectory())))
             declared = (*PROMISED, *released.options) if command == TOPIC else ()
             command = (*command, read[command[1]], *declared)
-        return meanstream(*command, "--json")
+        return asks(*command, "--json")
 
 
 def canaries_of(caught: list[dict[str, Any]], twin: Twin) -> int:

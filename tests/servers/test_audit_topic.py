@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.pipelines.command_line import SECRET, meanstream
+from tests.pipelines.command_line import SECRET, asks, meanstream
 
 pytestmark = pytest.mark.servers
 
@@ -40,19 +40,19 @@ def test_a_topic_is_audited_by_anybody_who_can_read_it(
     )  # fmt: skip
     assert ran.code == 0, ran.err
 
-    audited = meanstream("audit", "topic", address, *PROMISED, "--json")
+    audited = asks("audit", "topic", address, *PROMISED, "--json")
     assert (audited.code, audited.json["violated"]) == (0, [])
     assert 0.8 < audited.json["rows"][0]["proved"] < 1.1
     assert "400 agents, 1,600 releases, at most 4 of one agent" in " ".join(audited.json["notes"])
     halved = [*PROMISED[:5], "0.4", *PROMISED[6:]]
-    assert meanstream("audit", "topic", address, *halved).code == 1  # noise for epsilon 1 was promised for 0.4
+    assert asks("audit", "topic", address, *halved).code == 1  # noise for epsilon 1 was promised for 0.4
 
     (line,) = releases_on(topic, broker_address)[:1]
     line["mean"] += 1e-3 * float(rng.laplace())
     producer = Producer({"bootstrap.servers": broker_address})
     producer.produce(topic, json.dumps(line).encode(), key=str(line["agent"]).encode())
     assert producer.flush(20) == 0
-    forged = meanstream("audit", "topic", address, *PROMISED, "--json")
+    forged = asks("audit", "topic", address, *PROMISED, "--json")
     assert (forged.code, forged.json["violated"]) == (1, ["releases"]), forged.json
     assert forged.json["rows"][0]["fault"]
 

@@ -297,9 +297,7 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path, browser: Browser) -
         driver.get(server.url)
         until(lambda: drawn(driver, "counts"))
         text = driver.find_element("id", "counts-text").text
-        assert re.match(r"Means go with the number of an agent's samples: (9\d|100) % probable\. An agent is", text), (
-            text
-        )
+        assert re.match(r"Means depend on the number of samples: (9\d|100) % probable\. Each agent is", text), text
         assert overlaps(driver) == []
         assert without_numbers(driver) == []
         assert complaints(driver) == []

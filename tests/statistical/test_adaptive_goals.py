@@ -1,4 +1,4 @@
-"""The goals of the honest default in a few decisive cells; `benchmarks/goals/measure_adaptive_goals.py` measures all of them.
+"""The goals of the honest default in a few cells; `benchmarks/goals/measure_adaptive_goals.py` measures all of them.
 
 Limits are the goals widened by four standard errors of so few runs, as far as a goal is near what is expected: a mean
 of squares of 40 runs has a standard error of 22 %, a coverage of .95 one of .035. The seeds are fixed; over seeds, a

@@ -1,4 +1,5 @@
-"""The goals of the learned prior, on a bounded number of seeded runs; `benchmarks/goals/measure_tuned_goals.py` measures all of them.
+"""The goals of the learned prior on a few seeded runs; `benchmarks/goals/measure_tuned_goals.py` measures all of them.
+of them.
 
 Limits are the goals widened by what so few runs can miss: the seeds are fixed, so a failure is a change of behavior,
 not chance. Over seeds, the standard error of `to_oracle` in these cells is below .02 and that of coverage below .01;

@@ -24,6 +24,7 @@ from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import open_deployment
 from meanstream.streaming.testing import SettableClock
+from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 
 ROLES = {
     "releases": Trust.PUBLIC,

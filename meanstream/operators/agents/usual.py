@@ -11,9 +11,9 @@ from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.validation import require
 
 SPREAD_SHARE = 0.1
-"""Part of the budget for votes on the spread, where nobody says otherwise (measured by `benchmarks/goals/spread_vote.py`)."""
+"""Part of the budget for votes on the spread by default (measured by `benchmarks/goals/spread_vote.py`)."""
 HISTOGRAM_SHARE = 0.1
-"""Part of the budget for histograms where quantiles or exceedances are asked for (`benchmarks/speed_of_quantiles.py`)."""
+"""Part of the budget for histograms with quantiles or exceedances (`benchmarks/speed_of_quantiles.py`)."""
 
 AT_THE_END = "geometric:1000000000000,2"
 """A schedule that never comes due: each agent releases once, when all is read."""

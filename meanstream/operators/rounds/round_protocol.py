@@ -49,7 +49,7 @@ class Round(Protocol):
         """Public: refuse, with `ValueError`, what `decode` cannot have found upon `public`, whatever the reports.
 
         What comes from outside is checked before any user of the next stage is asked; see
-        `meanstream.operators.rounds.round_results`. After it, `encode` of the next stage gives every user a report, whatever
+        `rounds.round_results`. After it, `encode` of the next stage gives every user a report, whatever
         the user holds.
         """
         ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,6 +113,8 @@ def save_output(option: str, path: Path, data: bytes) -> None:
     RunFailed
         If it cannot be written.
     """
+    import secrets
+
     with writing_output(option, path):
         if path.exists() and not path.is_file():
             path.write_bytes(data)

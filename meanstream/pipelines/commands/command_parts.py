@@ -31,17 +31,17 @@ class _Part:
 
 PARTS = {
     "budget": _Part(
-        "state.budget",
+        "state.budget_command",
         "Show each agent's releases, spent and left, and when its budget ends.",
         "budget",
     ),
     "get": _Part(
-        "state.get",
+        "state.get_command",
         "Show an agent's newest estimate with its interval, age and budget.",
         "get",
     ),
     "init": _Part(
-        "init",
+        "init_command",
         "Write a configuration file with every option of a run, its help and its default.",
         "init",
     ),
@@ -50,26 +50,26 @@ PARTS = {
         "Write charts, the privacy promise, reliability and the commands into one HTML file.",
         "report",
     ),
-    "schema": _Part("schema", "Print the JSON Schema of an event type.", "schema"),
+    "schema": _Part("schema_command", "Print the JSON Schema of an event type.", "schema"),
     "run": _Part("run.command", "Estimate from a stream of events."),
-    "simulate": _Part("simulate.command", "Simulate the errors of a configuration."),
-    "theory": _Part("simulate.theory", "Compute expected errors and bounds without a simulation."),
-    "reproduce": _Part("reproduce.command", "Reproduce the figures of a paper, or our own of moving means."),
+    "simulate": _Part("papers.simulate.command", "Simulate the errors of a configuration."),
+    "theory": _Part("papers.simulate.theory_command", "Compute expected errors and bounds without a simulation."),
+    "reproduce": _Part("papers.reproduce.command", "Reproduce the figures of a paper, or our own of moving means."),
     "explain": _Part("explain.command", "Show what a configuration protects, before anything runs."),
-    "plan": _Part("explain.plan", "Predict errors before anything runs, of agents or rounds (default)."),
+    "plan": _Part("explain.plan_command", "Predict errors before anything runs, of agents or rounds (default)."),
     "audit": _Part(
-        "audit.command",
+        "evidence.command",
         "Attack the code as it runs, and measure a lower bound on its privacy loss.",
     ),
-    "dlq": _Part("state.dlq", "List, show and replay dead letters (rejected records)."),
-    "ledger": _Part("state.ledger", "Verify, sign and back up the ledger of releases."),
-    "secret": _Part("state.secret", "Make keys for the noise and for signatures of a ledger."),
+    "dlq": _Part("state.dlq_command", "List, show and replay dead letters (rejected records)."),
+    "ledger": _Part("state.ledger_command", "Verify, sign and back up the ledger of releases."),
+    "secret": _Part("state.secret_command", "Make keys for the noise and for signatures of a ledger."),
     "store": _Part(
-        "state.store",
+        "state.store_command",
         "Inspect, rename, merge and split stores, and erase an agent from one.",
     ),
     "demo": _Part(
-        "demo.agents",
+        "demo.agents_demo",
         "Replay the flights of New York in 2013, with a private mean delay for each aircraft.",
     ),
 }

@@ -17,8 +17,10 @@ from meanstream.pipelines.commands.command_outputs import Output
 from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
 from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
+from meanstream.pipelines.options.declared import cli_option
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
+from meanstream.pipelines.options.taken import prepare_commands
 from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_one_line
 
 # Typer comes with a click of its own, or uses the package, by its version.
@@ -39,14 +41,26 @@ def _show_version(asked: bool) -> None:
 
 def _meanstream(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        cli_option(
+            "Show the version and exit.",
+            None,
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            environment=False,
+            shows=False,
+        ),
     ] = False,
 ) -> None:
     """Private mean estimation on event streams, with an error bar on every answer."""
 
 
-def _made_app(only: str | None = None) -> typer.Typer:
-    """Make the command with all of its parts, or with one: an engine that starts again does not wait for the others."""
+def _made_app(only: str | None = None, named: str | None = None) -> typer.Typer:
+    """Make the command with all of its parts, or with one: an engine that starts again does not wait for the others.
+
+    Of a group, the one command that is named has its options, or all have theirs.
+    """
     made = typer.Typer(
         name="meanstream",
         no_args_is_help=True,
@@ -58,7 +72,9 @@ def _made_app(only: str | None = None) -> typer.Typer:
         if only not in (None, name):
             continue
         if part.is_group:
-            made.add_typer(part.loaded(), name=name)
+            group = part.loaded()
+            prepare_commands(group, named)
+            made.add_typer(group, name=name)
         else:
             made.command(name)(part.loaded())
     return made
@@ -105,10 +121,12 @@ def main() -> None:
 def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
     typed, part = TypedValues(), _named_part(sys.argv)
+    named = None if part is None else "".join(sys.argv[2:3])
     if part == "run":
         keep_algebra_in_one_thread()
     try:
-        return _command(part, only_listed=_only_lists(sys.argv))(standalone_mode=False, obj=typed) or 0, "", True
+        made = _command(part, named, only_listed=_only_lists(sys.argv))
+        return made(standalone_mode=False, obj=typed) or 0, "", True
     except BadOption as error:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
@@ -131,8 +149,8 @@ def _only_lists(typed: Sequence[str]) -> bool:
 
 
 @cache
-def _command(part: str | None, *, only_listed: bool) -> Any:
-    made = _made_list() if only_listed else _made_app(part)
+def _command(part: str | None, named: str | None, *, only_listed: bool) -> Any:
+    made = _made_list() if only_listed else _made_app(part, named)
     return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(made)))
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from pydantic.dataclasses import dataclass
+
 from meanstream.operators.limits import MAX_AGENTS, QUORUM
-from meanstream.pipelines.options.base import given_option, require_given
+from meanstream.pipelines.options.base import DEFERRED, given_option, require_given
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, InTemplate, cli_option
 from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
-    INPUT,
     LATENESS_HELP,
-    OUTPUT,
-    PLACES,
-    PRIVACY,
+    RELEASES_HELP,
     SOURCE_HELP,
+    TEMPLATE_LETTERS,
+    TEMPLATE_SOURCE,
     MaxAgentsOption,
     checked_layout,
-    cli_option,
     is_live_source,
     option_numbers,
     quorum_for,
@@ -35,39 +36,62 @@ IDLE_AFTER, NEVER = "1m", "never"
 """Default silence of a topic after which event time advances by the clock; or never."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
 class AgentSideOptions(StreamOptions):
     """What a user says about samples and the releases made of them, before anything is checked or opened."""
 
     WHO: ClassVar[str] = "agent"
     LATENESS: ClassVar[str] = "lateness"
-    HELP_ORDER: ClassVar[str] = """
-        config source agent value time id person layout numbers_in_text sort
-        follow until_end lateness idle_after batch_size max_future
-        quorum max_agents
-        out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
-        memory final_release spread_share exceeds histogram_share
-        secret_file store releases dead_letters max_dead_letters notices json metrics
-        private_metrics page page_remote private_figures wait_for log_format dry_run quiet
-    """
 
-    source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    agent: Annotated[str, cli_option(f"Column of the agent: {COLUMN_HELP}", INPUT)] = "agent"
-    person: Annotated[str | None, cli_option("Column of the person within an agent; requires --per-person.", INPUT)] = (
-        None
-    )
+    source: Annotated[
+        str | None,
+        cli_option(
+            SOURCE_HELP,
+            INPUT,
+            first=True,
+            required=True,
+            template=InTemplate("Samples (private)", "source", required=True, help=TEMPLATE_SOURCE),
+        ),
+    ] = None
+    agent: Annotated[
+        str,
+        cli_option(
+            f"Column of the agent: {COLUMN_HELP}",
+            INPUT,
+            first=True,
+            template=InTemplate("Column of the agent", "column"),
+        ),
+    ] = "agent"
+    person: Annotated[
+        str | None,
+        cli_option(
+            "Column of the person within an agent; requires --per-person.",
+            INPUT,
+            template=InTemplate("Column of the person", "column"),
+        ),
+    ] = None
     lateness: Annotated[
-        str | None, cli_option(f"Largest delay of a sample behind the newest event; {LATENESS_HELP}", INPUT)
+        str | None,
+        cli_option(
+            f"Largest delay of a sample behind the newest event; {LATENESS_HELP}",
+            INPUT,
+            unit="duration",
+            template=InTemplate("Allowed lateness", "duration"),
+        ),
     ] = None
     quorum: Annotated[
         int,
-        cli_option("Agents (1 or 2) that must pass a time before the watermark does, for unsorted input.", INPUT),
+        cli_option(
+            "Agents (1 or 2) that must pass a time before the watermark does, for unsorted input.", INPUT, host="engine"
+        ),
     ] = QUORUM
     idle_after: Annotated[
         str | None,
         cli_option(
             "Silence of a whole topic after which event time advances by the clock, or never; default 1m.",
             INPUT,
+            host="engine",
+            unit="duration",
         ),
     ] = None
     max_agents: MaxAgentsOption = MAX_AGENTS
@@ -76,18 +100,44 @@ class AgentSideOptions(StreamOptions):
     ] = "clip"
 
     lower: Annotated[
-        float | None, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY)
+        float | None,
+        cli_option(
+            "Lower bound of a value, declared without a look at the data.",
+            PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Lower bound", "number", required=True),
+        ),
     ] = None
     upper: Annotated[
-        float | None, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY)
+        float | None,
+        cli_option(
+            "Upper bound of a value, declared without a look at the data.",
+            PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Upper bound", "number", required=True),
+        ),
     ] = None
     epsilon: Annotated[
         float | None,
-        cli_option("Privacy budget of one sample over the life of the stream (see --per-person).", PRIVACY),
+        cli_option(
+            "Privacy budget of one sample over the life of the stream (see --per-person).",
+            PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Epsilon", "positive", required=True),
+        ),
     ] = None
     delta: Annotated[
         float | None,
-        cli_option("Probability that the promise of epsilon fails, for the same unit; such as 1e-6.", PRIVACY),
+        cli_option(
+            "Probability that the promise of epsilon fails, for the same unit; such as 1e-6.",
+            PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Delta", "positive", required=True),
+        ),
     ] = None
     per_person: Annotated[
         int | None,
@@ -95,11 +145,18 @@ class AgentSideOptions(StreamOptions):
             "Samples of one person (--person) that count within an agent and are protected together; K multiplies the "
             "variance of the noise by about K^2.",
             PRIVACY,
+            unit="samples",
+            template=InTemplate("Largest number of samples of a person", "count"),
         ),
     ] = None
-    mode: Annotated[str, cli_option("Defaults of counter, calibration and collaboration: tuned | paper.", PRIVACY)] = (
-        "tuned"
-    )
+    mode: Annotated[
+        str,
+        cli_option(
+            "Defaults of counter, calibration and collaboration: tuned | paper.",
+            PRIVACY,
+            template=InTemplate("Mode", "mode"),
+        ),
+    ] = "tuned"
     counter: Annotated[
         str | None,
         cli_option(
@@ -107,24 +164,44 @@ class AgentSideOptions(StreamOptions):
             "| pm1 "
             "| pm2.",
             PRIVACY,
+            template=InTemplate("Counting mechanism", "counter"),
         ),
     ] = None
-    noise: Annotated[str, cli_option("Distribution of the noise: gaussian | laplace.", PRIVACY)] = "gaussian"
+    noise: Annotated[
+        str,
+        cli_option("Distribution of the noise: gaussian | laplace.", PRIVACY, template=InTemplate("Noise", "noise")),
+    ] = "gaussian"
     calibration: Annotated[
-        str | None, cli_option("Calibration of Gaussian noise: analytic | classical (epsilon <= 1).", PRIVACY)
+        str | None,
+        cli_option(
+            "Calibration of Gaussian noise: analytic | classical (epsilon <= 1).",
+            PRIVACY,
+            template=InTemplate("Calibration of the noise", "calibration"),
+        ),
     ] = None
     horizon: Annotated[
         int | None,
-        cli_option("Largest number of releases of an agent; default 40, unlimited with --memory.", PRIVACY),
+        cli_option(
+            "Largest number of releases of an agent; default 40, unlimited with --memory.",
+            PRIVACY,
+            unit="releases",
+            template=InTemplate("Largest number of releases of an agent", "count"),
+        ),
     ] = None
     levels: Annotated[
-        int | None, cli_option("Levels of pm2's tree; default: as many as the horizon needs.", PRIVACY)
+        int | None,
+        cli_option(
+            "Levels of pm2's tree; default: as many as the horizon needs.",
+            PRIVACY,
+            template=InTemplate("Levels of pm2", "count"),
+        ),
     ] = None
     schedule: Annotated[
         str,
         cli_option(
             "Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples, or every:DURATION.",
             PRIVACY,
+            template=InTemplate("Times of an agent's releases", "schedule"),
         ),
     ] = "preferred:10"
     memory: Annotated[
@@ -134,6 +211,7 @@ class AgentSideOptions(StreamOptions):
             "LENGTH is in samples of an agent, or a duration with --schedule every:... Releases then have no end. "
             "Default: the store's, else forever.",
             PRIVACY,
+            template=InTemplate("Memory of a mean", "memory"),
         ),
     ] = None
     final_release: Annotated[
@@ -153,6 +231,7 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Thresholds such as 15,30, to report each agent's share of values above them; default: the store's.",
             PRIVACY,
+            template=InTemplate("Thresholds of shares in estimates", "numbers"),
         ),
     ] = None
     histogram_share: Annotated[
@@ -161,18 +240,30 @@ class AgentSideOptions(StreamOptions):
             "Share of the budget for the histogram behind --quantiles and --exceeds; default: the store's, else 0.1 "
             "with one of them.",
             PRIVACY,
+            template=InTemplate("Share of the budget for quantiles and shares", "positive"),
         ),
     ] = None
 
     store: Annotated[
-        Path, cli_option("SQLite file of position, state and ledger. A run continues from it.", OUTPUT)
+        Path, cli_option("SQLite file of position, state and ledger. A run continues from it.", OUTPUT, first=True)
     ] = Path("meanstream.db")
-    releases: Annotated[str | None, cli_option(f"Releases (public): {PLACES}", OUTPUT)] = None
+    releases: Annotated[str | None, cli_option(RELEASES_HELP, OUTPUT, first=True, required=True)] = None
     dead_letters: Annotated[
-        str | None, cli_option("Dead letters (public): rejected records without their content.", OUTPUT)
+        str | None,
+        cli_option(
+            "Dead letters (public): rejected records without their content.",
+            OUTPUT,
+            host="engine",
+            template=InTemplate("Dead letters (public)", "sink", help=TEMPLATE_LETTERS),
+        ),
     ] = None
     notices: Annotated[
-        str | None, cli_option("Notices (public): agents at their horizon, refused releases, drifts.", OUTPUT)
+        str | None,
+        cli_option(
+            "Notices (public): agents at their horizon, refused releases, drifts.",
+            OUTPUT,
+            template=InTemplate("Notices (public)", "sink"),
+        ),
     ] = None
 
     def settings(self) -> AgentsSettings:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic.dataclasses import dataclass
+
 from meanstream.pipelines.options.agent_side import AgentSideOptions
+from meanstream.pipelines.options.base import DEFERRED
+from meanstream.pipelines.options.declared import COLLABORATION, OPERATION, InTemplate, cli_option
 from meanstream.pipelines.options.refresh_option import Refresh, refresh_in_force
 from meanstream.pipelines.options.shared_options import (
-    COLLABORATION,
-    OPERATION,
     CollaborationOption,
     CovariatesOption,
     LevelOption,
     OffsetsOption,
     PopulationOption,
     QuantilesOption,
+    ReleasesOption,
     RunnerArgOption,
     RunnerOption,
     SinkOption,
     StddevOption,
-    cli_option,
     option_numbers,
     quorum_for,
 )
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
 class AgentsOptions(AgentSideOptions):
     """What a user says about a stream of agents that get their estimates here."""
 
@@ -46,6 +48,13 @@ class AgentsOptions(AgentSideOptions):
             "How often agents with new samples get estimates, in event time, or never; default: 10s of a source "
             "without end, else once at its end.",
             COLLABORATION,
+            unit="duration",
+            host="engine",
+            template=InTemplate(
+                "Time between answers",
+                "span",
+                help="Estimates for agents with new samples each DURATION of event time; 10s if the source has no end.",
+            ),
         ),
     ] = None
 
@@ -54,6 +63,8 @@ class AgentsOptions(AgentSideOptions):
         cli_option(
             "Address that serves each agent its newest estimate (private): GET /v1/agents/AGENT with its token.",
             OPERATION,
+            shows=True,
+            host="engine",
         ),
     ] = None
     answer_tokens: Annotated[
@@ -61,12 +72,22 @@ class AgentsOptions(AgentSideOptions):
         cli_option(
             "YAML file of AGENT: TOKEN for --answers; '*' is for all agents; default: a new token for all agents.",
             OPERATION,
+            shows=False,
+            host="engine",
         ),
     ] = None
     answers_remote: Annotated[
-        bool, cli_option("Access to --answers from other machines, unencrypted.", OPERATION, "--answers-remote")
+        bool,
+        cli_option(
+            "Access to --answers from other machines, unencrypted.",
+            OPERATION,
+            "--answers-remote",
+            shows=True,
+            host="engine",
+        ),
     ] = False
     sink: SinkOption = "-"
+    releases: ReleasesOption = None
     population: PopulationOption = None
 
     runner: RunnerOption = None

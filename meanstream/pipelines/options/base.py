@@ -1,19 +1,19 @@
-"""What every command shares: options from a YAML file, options of a dataclass, JSON output."""
+"""What every command shares: options from a YAML file, JSON output, options that must be given."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
+from pydantic import ConfigDict
 
+from meanstream.pipelines.options.declared import OPERATION, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.typed import is_typed_number
 
@@ -39,10 +39,13 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
         raise BadOption(f"config must be YAML, got {str(path)!r}") from None
     if not isinstance(entries, dict):
         raise BadOption(f"config must map option names to values, got {type(entries).__name__} in {str(path)!r}")
-    names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help")}
+    names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help", "help_all")}
+    taken = getattr(context.command.callback, "taken", None)
     defaults: dict[str, Any] = {}
     for key, value in entries.items():
         name = _parameter_name(str(key), names)
+        if name not in names and taken is not None and name in taken.of_others:
+            continue
         if name not in names:
             options = sorted(p.opts[0].lstrip("-") for p in names.values())
             raise BadOption(f"config has no option {key!r}{closest_valid(str(key), options)}")
@@ -81,68 +84,19 @@ def _parameter_name(key: str, names: dict[str, Any]) -> str:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(
+    cli_option(
+        "YAML file of options; the environment and the command line take precedence.",
+        OPERATION,
         "--config",
         callback=_load_config,
         is_eager=True,
-        help="YAML file of options; the environment and the command line take precedence.",
-        rich_help_panel="Operation",
+        first=True,
+        shows=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Output as one JSON object.", rich_help_panel="Output")]
-
-
-_PRINT_CONFIG = typer.Option(
-    "--print-config",
-    help="Print every option with its value and origin (command line, environment, YAML, default), and exit.",
-    rich_help_panel="Operation",
-)
-
-
-def takes_options(
-    options: type[T], *, required: Sequence[str] = (), beforehand: Callable[[typer.Context, T], None] | None = None
-) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass as its options, some of which its help calls required.
-
-    `beforehand` is called before it, with how it was called.
-    """
-    hints = get_type_hints(options, include_extras=True)
-
-    def decorate(command: Callable[[T], None]) -> Callable[..., None]:
-        def call(context: typer.Context, *, print_config: bool, **given: Any) -> None:
-            if print_config:
-                from meanstream.pipelines.options.shown import options_in_force
-
-                sys.stdout.write(options_in_force(context))
-                return
-            taken = options(**given)
-            if beforehand is not None:
-                beforehand(context, taken)
-            command(taken)
-
-        parameters = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-            for name, default in _in_order_of_help(options).items()
-        ]
-        kinds = inspect.Parameter
-        hinted = Annotated[bool, _PRINT_CONFIG]
-        parameters.append(kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=hinted))
-        parameters.insert(0, kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context))
-        call.required_options = tuple(required)  # type: ignore[attr-defined]
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in parameters}
-        call.__doc__ = command.__doc__
-        call.__name__ = command.__name__
-        return call
-
-    return decorate
-
-
-def _in_order_of_help(options: Any) -> dict[str, Any]:
-    """Give the default of each option: those that `HELP_ORDER` names first."""
-    defaults = {field.name: field.default for field in fields(options) if field.default is not MISSING}
-    first = getattr(options, "HELP_ORDER", "").split()
-    return {name: defaults[name] for name in dict.fromkeys([*first, *defaults])}
+JsonOption = Annotated[bool, cli_option("Output as one JSON object.", OUTPUT, "--json")]
+DEFERRED = ConfigDict(defer_build=True, extra="forbid")
+"""Of classes of options: `--help` needs no validator."""
 
 
 def print_options_json(result: dict[str, Any]) -> None:

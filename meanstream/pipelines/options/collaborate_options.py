@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from pydantic.dataclasses import dataclass
+
+from meanstream.pipelines.options.base import DEFERRED, ConfigOption, JsonOption
+from meanstream.pipelines.options.declared import COLLABORATION, INPUT, OPERATION, OUTPUT, cli_option
 from meanstream.pipelines.options.shared_options import (
-    COLLABORATION,
-    INPUT,
-    OPERATION,
-    OUTPUT,
     WAIT_FOR,
     CollaborationOption,
     CovariatesOption,
@@ -26,7 +24,6 @@ from meanstream.pipelines.options.shared_options import (
     QuietOption,
     StddevOption,
     WaitForOption,
-    cli_option,
     option_numbers,
 )
 
@@ -34,16 +31,23 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
 class CollaborateOptions:
     """What a user says about answering the agents of a store from everybody's releases."""
 
     config: ConfigOption = None
     releases: Annotated[
-        str | None, cli_option("All releases of the federation: kafka://HOST:PORT/TOPIC or FILE.jsonl.", INPUT)
+        str | None,
+        cli_option(
+            "All releases of the federation: kafka://HOST:PORT/TOPIC or FILE.jsonl.", INPUT, first=True, required=True
+        ),
     ] = None
-    store: Annotated[Path | None, cli_option("Store of `run agent-side`, which is only read.", INPUT)] = None
-    until_end: Annotated[bool, cli_option("Answer once, from the present releases, and stop.", INPUT)] = False
+    store: Annotated[
+        Path | None, cli_option("Store of `run agent-side`, which is only read.", INPUT, first=True, required=True)
+    ] = None
+    until_end: Annotated[bool, cli_option("Answer once, from the present releases, and stop.", INPUT, first=True)] = (
+        False
+    )
     max_samples: Annotated[
         int | None,
         cli_option(
@@ -51,6 +55,7 @@ class CollaborateOptions:
             "release of "
             "the budget.",
             INPUT,
+            unit="samples",
         ),
     ] = None
     collaboration: CollaborationOption = "learned_prior"
@@ -60,15 +65,25 @@ class CollaborateOptions:
     level: LevelOption = 0.95
     quantiles: QuantilesOption = None
     refresh: Annotated[
-        str, cli_option("Shortest time between answers, which follow new releases or own samples.", COLLABORATION)
+        str,
+        cli_option(
+            "Shortest time between answers, which follow new releases or own samples.",
+            COLLABORATION,
+            first=True,
+            unit="duration",
+        ),
     ] = "10s"
-    sink: Annotated[str, cli_option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT)] = "-"
+    sink: Annotated[
+        str, cli_option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT, first=True)
+    ] = "-"
     population: PopulationOption = None
     json: JsonOption = False
     metrics: MetricsOption = None
     private_metrics: Annotated[
         str | None,
-        cli_option("Address of the operator's metrics: process, disk, precision of the estimates.", OPERATION),
+        cli_option(
+            "Address of the operator's metrics: process, disk, precision of the estimates.", OPERATION, shows=True
+        ),
     ] = None
     page: PageOption = None
     page_remote: PageRemoteOption = False

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from pydantic.dataclasses import dataclass
+
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, LEARNING_ESTIMATOR
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.pipelines.options.base import given_option, require_given
+from meanstream.pipelines.options.base import DEFERRED, given_option, require_given
+from meanstream.pipelines.options.declared import ESTIMATION, INPUT, OUTPUT, PRIVACY, SIDES, InTemplate, cli_option
 from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
-    INPUT,
-    OUTPUT,
     PLACES,
-    PRIVACY,
+    TEMPLATE_LETTERS,
+    TEMPLATE_SOURCE,
     MaxUsersOption,
     OffsetsOption,
     RunnerArgOption,
     RunnerOption,
     checked_layout,
-    cli_option,
 )
 from meanstream.pipelines.options.stream_options import StreamOptions
 
@@ -30,30 +30,41 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
     from meanstream.streaming.sources.mapping import ColumnMapping
 
-ESTIMATION, SIDES = "Estimation", "Two sides, two runners"
 SOURCE_HELP = "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
+TEMPLATE_VECTOR = "Bound of a value; for a vector one, or one each: x,y,z."
+TEMPLATE_ESTIMATOR = "Estimator. {curators} trust a curator."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
 class RoundsOptions(StreamOptions):
     """What a user says about a population's mean per window, before anything is checked or opened."""
 
     WHO: ClassVar[str] = "user"
     LATENESS: ClassVar[str] = "allowed_lateness"
-    HELP_ORDER: ClassVar[str] = """
-        config source user value values time id layout numbers_in_text sort
-        follow until_end window allowed_lateness batch_size
-        max_future max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users
-        between_users level store sink reports stages dead_letters max_dead_letters notices json reports_only
-        from_reports runner runner_arg offsets metrics private_metrics private_figures page page_remote dry_run
-        wait_for log_format quiet
-    """
 
-    source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    user: Annotated[str, cli_option(f"Column of the user: {COLUMN_HELP}", INPUT)] = "user"
+    source: Annotated[
+        str | None,
+        cli_option(
+            SOURCE_HELP,
+            INPUT,
+            first=True,
+            required=True,
+            template=InTemplate("Samples (private)", "source", required=True, help=TEMPLATE_SOURCE),
+        ),
+    ] = None
+    user: Annotated[
+        str,
+        cli_option(
+            f"Column of the user: {COLUMN_HELP}", INPUT, first=True, template=InTemplate("Column of the user", "column")
+        ),
+    ] = "user"
     values: Annotated[
         str | None,
-        cli_option("Columns x,y,z of a vector, instead of --value, for estimators of vectors.", INPUT),
+        cli_option(
+            "Columns x,y,z of a vector, instead of --value, for estimators of vectors.",
+            INPUT,
+            template=InTemplate("Columns of a vector", "columns", help="Columns x,y,z, instead of value."),
+        ),
     ] = None
     window: Annotated[
         str | None,
@@ -62,6 +73,9 @@ class RoundsOptions(StreamOptions):
             "unit: day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first weekday "
             "(week:sunday).",
             INPUT,
+            first=True,
+            required=True,
+            template=InTemplate("Window", "window", required=True),
         ),
     ] = None
     allowed_lateness: Annotated[
@@ -73,6 +87,8 @@ class RoundsOptions(StreamOptions):
             INPUT,
             "--allowed-lateness",
             "--lateness",
+            unit="duration",
+            template=InTemplate("Allowed lateness", "duration"),
         ),
     ] = None
     max_users: MaxUsersOption = MAX_AGENTS
@@ -82,15 +98,38 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Lower bound of a value, declared without a look at the data; for --values one, or one each: x,y,z.",
             PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Lower bound", "bound", required=True, help=TEMPLATE_VECTOR),
         ),
     ] = None
-    upper: Annotated[str | None, cli_option("Upper bound of a value, declared in the same way.", PRIVACY)] = None
+    upper: Annotated[
+        str | None,
+        cli_option(
+            "Upper bound of a value, declared in the same way.",
+            PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Upper bound", "bound", required=True, help=TEMPLATE_VECTOR),
+        ),
+    ] = None
     epsilon: Annotated[
-        float | None, cli_option("Privacy budget of everything that one user sends within a window.", PRIVACY)
+        float | None,
+        cli_option(
+            "Privacy budget of everything that one user sends within a window.",
+            PRIVACY,
+            first=True,
+            required=True,
+            template=InTemplate("Epsilon", "positive", required=True),
+        ),
     ] = None
     user_budget: Annotated[
         float | None,
-        cli_option("Largest total epsilon of a user over all windows; later windows leave out its data.", PRIVACY),
+        cli_option(
+            "Largest total epsilon of a user over all windows; later windows leave out its data.",
+            PRIVACY,
+            template=InTemplate("Budget of a user", "positive"),
+        ),
     ] = None
 
     estimator: Annotated[
@@ -100,54 +139,109 @@ class RoundsOptions(StreamOptions):
             f"{LEARNING_ESTIMATOR}, or {DEFAULT_ESTIMATOR} for sliding windows, sessions, two sides and declared "
             "users.",
             ESTIMATION,
+            first=True,
+            template=InTemplate("Estimator", "estimator", help=TEMPLATE_ESTIMATOR),
         ),
     ] = None
     option: Annotated[
         list[str] | None,
-        cli_option("Own option of the estimator, NAME=VALUE; may be repeated.", ESTIMATION, "--option"),
+        cli_option(
+            "Own option of the estimator, NAME=VALUE; may be repeated.",
+            ESTIMATION,
+            "--option",
+            template=InTemplate("Options of the estimator", "own_options", help="NAME=VALUE; separate several by ';'."),
+        ),
     ] = None
-    mode: Annotated[str, cli_option("Form of the estimator: tuned | paper (to the letter).", ESTIMATION)] = "tuned"
+    mode: Annotated[
+        str,
+        cli_option(
+            "Form of the estimator: tuned | paper (to the letter).", ESTIMATION, template=InTemplate("Mode", "mode")
+        ),
+    ] = "tuned"
     sizes: Annotated[
         str | None,
         cli_option(
             "Distribution of a user's number of samples: point:K, poisson:L, ..., FILE.csv:COLUMN; or unknown.",
             ESTIMATION,
+            template=InTemplate("Distribution of numbers of samples", "sizes", help="Such as poisson:3.5, or unknown."),
         ),
     ] = None
-    users: Annotated[int | None, cli_option("Users per window; default: counted in each window.", ESTIMATION)] = None
+    users: Annotated[
+        int | None,
+        cli_option(
+            "Users per window; default: counted in each window.",
+            ESTIMATION,
+            template=InTemplate("Users per window", "count"),
+        ),
+    ] = None
     between_users: Annotated[
         float | None,
-        cli_option("Declared bound on the standard deviation of users' means, in the unit of the value.", ESTIMATION),
+        cli_option(
+            "Declared bound on the standard deviation of users' means, in the unit of the value.",
+            ESTIMATION,
+            template=InTemplate("Bound on the deviation of users' means", "not_negative"),
+        ),
     ] = None
     tails: Annotated[
         str | None,
         cli_option(
             "Declared tails of users' means: exponential (few lie far from the others); default: no assumption.",
             ESTIMATION,
+            template=InTemplate("Tails of users' means", "tails", help="Default: no assumption."),
         ),
     ] = None
-    level: Annotated[float, cli_option("Coverage of the intervals.", ESTIMATION)] = 0.95
+    level: Annotated[
+        float,
+        cli_option(
+            "Coverage of the intervals.", ESTIMATION, template=InTemplate("Coverage of the intervals", "positive")
+        ),
+    ] = 0.95
     edition: Annotated[
         int | None,
-        cli_option("Edition of the estimator's design: 1 | 2; default: the store's, else the newest.", ESTIMATION),
+        cli_option(
+            "Edition of the estimator's design: 1 | 2; default: the store's, else the newest.",
+            ESTIMATION,
+            template=InTemplate("Edition of the estimator's design", "count", help="Default 1."),
+        ),
     ] = None
 
-    store: Annotated[Path, cli_option("SQLite file of position, sums and ledger. A run continues from it.", OUTPUT)] = (
-        Path("meanstream-rounds.db")
-    )
-    sink: Annotated[str, cli_option(f"Estimates, one per window (public): {PLACES}", OUTPUT)] = "-"
+    store: Annotated[
+        Path, cli_option("SQLite file of position, sums and ledger. A run continues from it.", OUTPUT, first=True)
+    ] = Path("meanstream-rounds.db")
+    sink: Annotated[
+        str,
+        cli_option(
+            f"Estimates, one per window (public): {PLACES}",
+            OUTPUT,
+            first=True,
+            template=InTemplate("Estimates (public)", "sink", required=True, help="Estimates, one per window."),
+        ),
+    ] = "-"
     reports: Annotated[
-        str | None, cli_option("Users' reports (public); with a curator, the charged users.", OUTPUT)
+        str | None, cli_option("Users' reports (public); with a curator, the charged users.", OUTPUT, host="engine")
     ] = None
-    stages: Annotated[str | None, cli_option("Results of stages (public).", OUTPUT)] = None
+    stages: Annotated[str | None, cli_option("Results of stages (public).", OUTPUT, host="engine")] = None
     dead_letters: Annotated[
-        str | None, cli_option("Dead letters (private): rejected records without their content.", OUTPUT)
+        str | None,
+        cli_option(
+            "Dead letters (private): rejected records without their content.",
+            OUTPUT,
+            host="engine",
+            template=InTemplate("Dead letters (public)", "sink", help=TEMPLATE_LETTERS),
+        ),
     ] = None
-    notices: Annotated[str | None, cli_option("Notices (public): users whose budget is spent.", OUTPUT)] = None
+    notices: Annotated[
+        str | None, cli_option("Notices (public): users whose budget is spent.", OUTPUT, host="engine")
+    ] = None
 
     reports_only: Annotated[
         str | None,
-        cli_option("Output of reports for the users' side alone, which reads --stages (a file or a topic).", SIDES),
+        cli_option(
+            "Output of reports for the users' side alone, which reads --stages (a file or a topic).",
+            SIDES,
+            shows=True,
+            host="engine",
+        ),
     ] = None
     from_reports: Annotated[
         str | None,
@@ -155,6 +249,8 @@ class RoundsOptions(StreamOptions):
             "Input of reports for the statistician's side alone, which writes --stages and --sink (a .jsonl file or "
             "a topic).",
             SIDES,
+            shows=False,
+            host="engine",
         ),
     ] = None
     runner: RunnerOption = None

@@ -1,32 +1,44 @@
-"""Options that several commands take: each described once, under the heading that `--help` shows."""
+"""Options that several commands take: each declared once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
+from meanstream.pipelines.options.declared import COLLABORATION, INPUT, OPERATION, OUTPUT, InTemplate, cli_option
 
 if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import Layout
-
-INPUT, PRIVACY, COLLABORATION, OUTPUT, OPERATION = "Input", "Privacy", "Collaboration", "Output", "Operation"
-
-
-def cli_option(help_text: str, panel: str, *names: str) -> Any:
-    """Describe an option: its help, the heading that it stands under, and its names if they are not its field's."""
-    return typer.Option(*names, help=help_text, rich_help_panel=panel)
-
 
 COLUMN_HELP = "a name, a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
 SOURCE_HELP = (
     "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON "
     "lines from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
+TEMPLATE_SOURCE = (
+    "A file, gs://BUCKET/FILE; or, without end, kafka://HOST:PORT/TOPIC or projects/PROJECT/subscriptions/NAME."
+)
+TEMPLATE_NAME = "Part of every id and of the key of the noise. Use another name for each job over other data."
+TEMPLATE_LETTERS = "Topic for rejected records, without their content."
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
+BUDGET = ("lower", "upper", "epsilon", "delta")
+ASKED = ("config", "store", *BUDGET, "json")
+"""Options of a command line that asks about a run; a file and the environment may give all others."""
+RELEASES_HELP = f"Releases (public): {PLACES}"
+ReleasesOption = Annotated[
+    str | None,
+    cli_option(
+        RELEASES_HELP,
+        OUTPUT,
+        first=True,
+        template=InTemplate("Releases (public)", "sink", help="Releases that all agents learn from."),
+    ),
+]
 CollaborationOption = Annotated[
     str | None,
     cli_option(
-        "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | none.", COLLABORATION
+        "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | none.",
+        COLLABORATION,
+        template=InTemplate("Collaboration", "collaboration"),
     ),
 ]
 CovariatesOption = Annotated[
@@ -36,57 +48,148 @@ CovariatesOption = Annotated[
         COLLABORATION,
     ),
 ]
-StddevOption = Annotated[float | None, cli_option("Standard deviation of one sample; default: learned.", COLLABORATION)]
-LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
+StddevOption = Annotated[
+    float | None,
+    cli_option(
+        "Standard deviation of one sample; default: learned.",
+        COLLABORATION,
+        template=InTemplate("Standard deviation of a sample", "positive"),
+    ),
+]
+LevelOption = Annotated[
+    float,
+    cli_option(
+        "Coverage of the intervals.", COLLABORATION, template=InTemplate("Coverage of the intervals", "positive")
+    ),
+]
 QuantilesOption = Annotated[
     str | None,
-    cli_option("Quantiles of an agent's own values to report with its estimate, such as .5,.9.", COLLABORATION),
+    cli_option(
+        "Quantiles of an agent's own values to report with its estimate, such as .5,.9.",
+        COLLABORATION,
+        template=InTemplate("Quantiles in estimates", "numbers"),
+    ),
 ]
-SinkOption = Annotated[str, cli_option(f"Personal estimates (private): {PLACES}", OUTPUT)]
-PopulationOption = Annotated[str | None, cli_option("The fitted population (public).", OUTPUT)]
+SinkOption = Annotated[
+    str,
+    cli_option(
+        f"Personal estimates (private): {PLACES}",
+        OUTPUT,
+        first=True,
+        template=InTemplate("Estimates (private)", "sink", required=True, help="Estimates, each for its own agent."),
+    ),
+]
+PopulationOption = Annotated[
+    str | None,
+    cli_option("The fitted population (public).", OUTPUT, template=InTemplate("Population (public)", "sink")),
+]
 MetricsOption = Annotated[
     str | None,
-    cli_option("Address of public metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION),
+    cli_option(
+        "Address of public metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.",
+        OPERATION,
+        shows=True,
+        host="engine",
+    ),
 ]
 PageOption = Annotated[
-    str | None, cli_option("Address of a live page for the browser, such as 127.0.0.1:8080.", OPERATION)
+    str | None,
+    cli_option("Address of a live page for the browser, such as 127.0.0.1:8080.", OPERATION, shows=True, host="engine"),
 ]
 DryRunOption = Annotated[
     bool,
-    cli_option("Check options, connections, topics, permissions and budget; read and write nothing.", OPERATION),
+    cli_option(
+        "Check options, connections, topics, permissions and budget; read and write nothing.",
+        OPERATION,
+        shows=True,
+        host="engine",
+    ),
 ]
 PrivateMetricsOption = Annotated[
     str | None,
-    cli_option("Address of the operator's metrics: process, disk, clipped values; for rounds all counts.", OPERATION),
+    cli_option(
+        "Address of the operator's metrics: process, disk, clipped values; for rounds all counts.",
+        OPERATION,
+        shows=True,
+        host="engine",
+    ),
 ]
 PageRemoteOption = Annotated[
     bool,
-    cli_option("Access to --page from other machines, unencrypted, with its token only.", OPERATION, "--page-remote"),
+    cli_option(
+        "Access to --page from other machines, unencrypted, with its token only.",
+        OPERATION,
+        "--page-remote",
+        shows=True,
+        host="engine",
+    ),
 ]
 LATENESS_HELP = "default: the store's, else 10s for a topic, 0s for a sorted file, 1h with --no-sort."
-MaxAgentsOption = Annotated[int, cli_option("Largest number of agents, ever; samples of others are rejected.", INPUT)]
-MaxUsersOption = Annotated[int, cli_option("Largest number of users, ever; samples of others are rejected.", INPUT)]
+MaxAgentsOption = Annotated[
+    int,
+    cli_option(
+        "Largest number of agents, ever; samples of others are rejected.",
+        INPUT,
+        unit="agents",
+        template=InTemplate("Largest number of agents", "count"),
+    ),
+]
+MaxUsersOption = Annotated[
+    int,
+    cli_option(
+        "Largest number of users, ever; samples of others are rejected.",
+        INPUT,
+        unit="users",
+        template=InTemplate("Largest number of users", "count"),
+    ),
+]
 RunnerOption = Annotated[
     str | None,
     cli_option(
-        "Beam runner to use instead of the engine: FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner.", OPERATION
+        "Beam runner to use instead of the engine: FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner.",
+        OPERATION,
+        shows=False,
+        host="runner",
     ),
 ]
 RunnerArgOption = Annotated[
     list[str] | None,
-    cli_option("Option of the runner, such as --flink_master=HOST:PORT; may be repeated.", OPERATION, "--runner-arg"),
+    cli_option(
+        "Option of the runner, such as --flink_master=HOST:PORT; may be repeated.",
+        OPERATION,
+        "--runner-arg",
+        shows=False,
+        host="runner",
+    ),
 ]
 OffsetsOption = Annotated[
     str | None,
-    cli_option("Offsets of a topic to read with --runner: PARTITION:FIRST-STOP,..., without STOP.", OPERATION),
+    cli_option(
+        "Offsets of a topic to read with --runner: PARTITION:FIRST-STOP,..., without STOP.",
+        OPERATION,
+        shows=False,
+        host="runner",
+    ),
+]
+RegistryOption = Annotated[
+    bool,
+    cli_option(
+        "Write YAML for the DP Deployments Registry, with gaps for the facts that only you know.", INPUT, "--registry"
+    ),
 ]
 WAIT_FOR = "5m"
 WaitForOption = Annotated[
     str,
-    cli_option("Longest wait for unreachable brokers at the start. A refused login ends the run at once.", OPERATION),
+    cli_option(
+        "Longest wait for unreachable brokers at the start. A refused login ends the run at once.",
+        OPERATION,
+        shows=False,
+        unit="duration",
+        host="engine",
+    ),
 ]
-LogFormatOption = Annotated[str, cli_option("Format of log lines: text | json.", OPERATION)]
-QuietOption = Annotated[bool, cli_option("No progress lines.", OPERATION, "--quiet")]
+LogFormatOption = Annotated[str, cli_option("Format of log lines: text | json.", OPERATION, shows=True, host="engine")]
+QuietOption = Annotated[bool, cli_option("No progress lines.", OPERATION, "--quiet", shows=True)]
 
 
 def option_numbers(name: str, text: str | None) -> list[float]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
+
+import typer
+
+from meanstream.pipelines.options.declared import HEADINGS, declared_of_command
 
 PREFIX = "MEANSTREAM_"
 """Of the environment: every option has a variable of its name."""
-ELSEWHERE = ("secret_file",)
-"""Options whose variable means the same where the key is looked for."""
 _NO_OPTIONS = frozenset(PREFIX + name for name in ("SECRET", "SECRET_FILE", "SERVERS", "SERVERS_REQUIRED"))
 _OF_A_SERVICE = re.compile(
     PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -22,17 +25,21 @@ _HIDDEN = re.compile(
     re.IGNORECASE,
 )
 """A user and a password before a host, whatever is in them and however they are written; what is called a secret."""
-_ENDS = ("help", "version", "print_config")
-_ORDER = ("Input", "Privacy", "Estimation", "Collaboration", "Output", "Operation", "Two sides, two runners")
+_ENDS = ("help", "help_all", "version", "print_config")
+_ALL = f"{__name__}.all"
+"""Key of a context in which the help shows all options."""
 _WIDTH = 100
 
 
 def with_environment_and_headings(command: Any) -> Any:
     """Let every option of a command and its parts be given by `MEANSTREAM_NAME`, and show help under headings."""
+    declared, typed = declared_of_command(command), _typed_options(command)
     for parameter in _options(command):
-        if parameter.name not in (*ELSEWHERE, *_ENDS):
+        if parameter.name not in declared or declared[parameter.name].environment:
             parameter.envvar = f"{PREFIX}{parameter.name.upper()}"
             parameter.show_envvar = False
+        if typed is not None and parameter.name not in (*typed, *_ENDS):
+            parameter.hidden, parameter.add_to_parser = True, _is_not_typed
     if not hasattr(command, "commands"):
         command.format_options = partial(_format_options, command)
     for part in getattr(command, "commands", {}).values():
@@ -40,13 +47,33 @@ def with_environment_and_headings(command: Any) -> Any:
     return command
 
 
+def _typed_options(command: Any) -> Sequence[str] | None:
+    """Give the options of the command line, where a command has others, too."""
+    typed: Sequence[str] | None = getattr(getattr(command.callback, "taken", None), "typed", None)
+    return typed
+
+
+def _is_not_typed(_parser: Any, _context: Any) -> None:
+    """Keep an option from the command line: a file or the environment has it."""
+
+
+def show_all_options(context: typer.Context, asked: bool) -> None:
+    """Print the help with all options and end."""
+    if asked:
+        context.meta[_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
 def _options(command: Any) -> list[Any]:
     return [one for one in command.params if one.param_type_name == "option"]
 
 
-def _required(command: Any) -> frozenset[str]:
-    """Give the options that a command cannot do without."""
-    return frozenset(getattr(command.callback, "required_options", ()))
+def required_options(command: Any) -> frozenset[str]:
+    """Give the options that a command cannot do without: none, if they may be those of a store."""
+    if _typed_options(command) is not None:
+        return frozenset()
+    return frozenset(name for name, one in declared_of_command(command).items() if one.required)
 
 
 def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[Any]]]:
@@ -55,19 +82,20 @@ def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[A
     every = _options(command) if context is None else [*_options(command), command.get_help_option(context)]
     for parameter in every:
         found.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(parameter)
-    for heading in [*(one for one in _ORDER if one in found), *(one for one in found if one not in _ORDER)]:
+    for heading in [*(one for one in HEADINGS if one in found), *(one for one in found if one not in HEADINGS)]:
         yield heading, found[heading]
 
 
 def _format_options(command: Any, context: Any, formatter: Any) -> None:
     """Write the part of the help that lists options; those that must be given say so."""
-    required = _required(command)
+    required, first = required_options(command), _shown_first(command, context)
     arguments = [p.get_help_record(context) for p in command.params if p.param_type_name == "argument"]
     if any(arguments):
         with formatter.section("Arguments"):
             formatter.write_dl([record for record in arguments if record])
     for heading, parameters in _by_heading(command, context):
-        records = [(p.name in required, p.get_help_record(context)) for p in parameters]
+        several = [p for p in parameters if first is None or p.name in first]
+        records = [(p.name in required, p.get_help_record(context)) for p in several]
         shown = [(names, f"{text}  [required]" if must else text) for must, (names, text) in filter(_is_shown, records)]
         if shown:
             with formatter.section(heading):
@@ -75,6 +103,20 @@ def _format_options(command: Any, context: Any, formatter: Any) -> None:
     if any(getattr(p, "envvar", None) for p in _options(command)):
         formatter.write_paragraph()
         formatter.write_text(f"Every option is also read from {PREFIX}NAME; the command line wins, YAML comes last.")
+    if first is not None:
+        formatter.write_text(f"All {_number_of_options(command)} options: {context.command_path} --help-all")
+
+
+def _shown_first(command: Any, context: Any) -> set[str] | None:
+    """Give the options of a help that is not asked for all; None where all are shown."""
+    if context.meta.get(_ALL) or not any(one.name == "help_all" for one in command.params):
+        return None
+    first = {name for name, one in declared_of_command(command).items() if one.first}
+    return {*first, "help", "help_all"} if first else None
+
+
+def _number_of_options(command: Any) -> int:
+    return sum(not one.hidden and one.name not in _ENDS for one in _options(command))
 
 
 def _is_shown(record: tuple[bool, Any]) -> bool:
@@ -116,12 +158,19 @@ def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]
     for name in sorted(name for name in environment if name.startswith(PREFIX)):
         if name in own or name in _NO_OPTIONS or _OF_A_SERVICE.fullmatch(name):
             continue
-        others = [part for part, one in beside.items() if name in {p.envvar for p in _options(one)}]
+        option = name.removeprefix(PREFIX).lower()
+        others = [part for part, one in beside.items() if option in getattr(one.callback, "taken", _Nothing).declared]
         near = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1)
         hint = f": one of {', '.join(others)}" if others else f": did you mean {PREFIX}{near[0]}?" if near else ""
         shown = name if name.isidentifier() else repr(name)
         lines.append(f"{shown} is in the environment and no option of this command, which ignores it{hint}")
     return lines
+
+
+class _Nothing:
+    """A command without a class of options."""
+
+    declared: Mapping[str, Any] = MappingProxyType({})
 
 
 def _source(source: Any, parameter: Any, config: Any) -> str:
@@ -155,7 +204,7 @@ def _entry(name: str, value: Any) -> str:
 
 def options_to_begin_with(command: Any, context: Any, name: str) -> str:
     """Write a commented file for `--config`: what must be given is open, everything else stands at its default."""
-    required = _required(command)
+    required = required_options(command)
     lines = [
         f"# Options of `meanstream {name} --config THIS_FILE`; `--print-config` shows the values in force.",
         "# Fill in the required options. The others show their defaults: remove the # to change one.",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic.dataclasses import dataclass
+
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
-from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.base import DEFERRED, ConfigOption, JsonOption
+from meanstream.pipelines.options.declared import INPUT, OPERATION, OUTPUT, PRIVACY, InTemplate, cli_option
 from meanstream.pipelines.options.lateness_option import Lateness, lateness_in_force
 from meanstream.pipelines.options.refresh_option import Refresh
 from meanstream.pipelines.options.shared_options import (
-    INPUT,
-    OPERATION,
-    OUTPUT,
-    PRIVACY,
+    TEMPLATE_NAME,
     WAIT_FOR,
     DryRunOption,
     LogFormatOption,
@@ -25,7 +24,6 @@ from meanstream.pipelines.options.shared_options import (
     PrivateMetricsOption,
     QuietOption,
     WaitForOption,
-    cli_option,
 )
 
 if TYPE_CHECKING:
@@ -33,33 +31,42 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
 class StreamOptions(ABC):
     """What a user says about samples and an engine that reads them, before anything is checked or opened.
 
-    A field without a default is given one, and its help, by each kind of engine. `HELP_ORDER` has the names as `--help`
-    shows them; those that it leaves out come last.
+    A field without a default is given one, and its help, by each kind of engine.
     """
 
     WHO: ClassVar[str]
     """What a sender is called: it is a column, and `max_...s` bounds how many there may be."""
     LATENESS: ClassVar[str]
     """The option that says how late a sample may be."""
-    HELP_ORDER: ClassVar[str] = ""
+    said: frozenset[str] = frozenset()
+    """Options that were given, by the command line, the environment or a file, and not left at their default."""
 
     config: ConfigOption = None
     source: str | None
-    value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
+    value: Annotated[
+        str, cli_option("Column of the value.", INPUT, first=True, template=InTemplate("Column of the value", "column"))
+    ] = "value"
     time: Annotated[
         str,
         cli_option(
             "Column of the event time: ISO 8601 (default UTC), or a number since 1970: seconds below 1e11, "
             "milliseconds below 1e14, else microseconds.",
             INPUT,
+            first=True,
+            template=InTemplate("Column of the event time", "column"),
         ),
     ] = "time"
     id: Annotated[
-        str | None, cli_option("Column of an id, unique within its agent; duplicates are dropped.", INPUT)
+        str | None,
+        cli_option(
+            "Column of an id, unique within its agent; duplicates are dropped.",
+            INPUT,
+            template=InTemplate("Column of the id", "column"),
+        ),
     ] = None
     layout: Annotated[
         str,
@@ -81,13 +88,27 @@ class StreamOptions(ABC):
         bool,
         cli_option("Order of a file: --sort replays it by event time, --no-sort as it is.", INPUT, "--sort/--no-sort"),
     ] = True
-    follow: Annotated[bool, cli_option("Continuous reading of a .jsonl file that grows.", INPUT, "--follow")] = False
-    until_end: Annotated[
-        bool, cli_option("Stop at the last record that a topic holds at the start.", INPUT, "--until-end")
+    follow: Annotated[
+        bool, cli_option("Continuous reading of a .jsonl file that grows.", INPUT, "--follow", host="engine")
     ] = False
-    batch_size: Annotated[int, cli_option("Largest number of samples per commit.", INPUT)] = 262_144
+    until_end: Annotated[
+        bool,
+        cli_option(
+            "Stop at the last record that a topic holds at the start.",
+            INPUT,
+            "--until-end",
+            template=InTemplate("Stop at the present end of the topic", "flag"),
+        ),
+    ] = False
+    batch_size: Annotated[int, cli_option("Largest number of samples per commit.", INPUT, unit="samples")] = 262_144
     max_future: Annotated[
-        str, cli_option("Largest lead of a sample's time over this machine's clock; later ones are rejected.", INPUT)
+        str,
+        cli_option(
+            "Largest lead of a sample's time over this machine's clock; later ones are rejected.",
+            INPUT,
+            host="engine",
+            unit="duration",
+        ),
     ] = f"{MAX_FUTURE:g}s"
 
     name: Annotated[
@@ -96,12 +117,15 @@ class StreamOptions(ABC):
             "Name of the deployment, part of every id and of the key of the noise; default: a random name, kept in "
             "the store.",
             PRIVACY,
+            template=InTemplate("Name of the deployment", "name", required=True, help=TEMPLATE_NAME),
         ),
     ] = None
     secret_file: Annotated[
         Path | None,
         cli_option(
-            "File with the key of the noise; default: MEANSTREAM_SECRET, else a file next to the store.", PRIVACY
+            "File with the key of the noise; default: MEANSTREAM_SECRET, else a file next to the store.",
+            PRIVACY,
+            environment=False,
         ),
     ] = None
 
@@ -109,7 +133,13 @@ class StreamOptions(ABC):
     dead_letters: str | None
     max_dead_letters: Annotated[
         int,
-        cli_option("Largest number of dead letters of a store, ever; further ones are only counted.", OUTPUT),
+        cli_option(
+            "Largest number of dead letters of a store, ever; further ones are only counted.",
+            OUTPUT,
+            unit="letters",
+            shows=False,
+            host="engine",
+        ),
     ] = MAX_DEAD_LETTERS
     notices: str | None
     json: JsonOption = False
@@ -120,7 +150,12 @@ class StreamOptions(ABC):
     page_remote: PageRemoteOption = False
     private_figures: Annotated[
         Path | None,
-        cli_option("New .json file for the operator's figures of the run, such as clipped values.", OPERATION),
+        cli_option(
+            "New .json file for the operator's figures of the run, such as clipped values.",
+            OPERATION,
+            shows=True,
+            host="engine",
+        ),
     ] = None
     dry_run: DryRunOption = False
     wait_for: WaitForOption = WAIT_FOR

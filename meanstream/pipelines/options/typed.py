@@ -122,7 +122,9 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
         try:
             values, rest, order = parse(args)
         except _USAGE_ERROR as error:
-            _refuse_argument(context, str(getattr(error, "option_name", "")), given)
+            unknown = str(getattr(error, "option_name", ""))
+            _refuse_argument(context, unknown, given)
+            _refuse_untyped(context, unknown)
             raise
         for one in order:
             times = sum(other is one for other in order)
@@ -141,6 +143,14 @@ def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
     if argument is not None and unknown.startswith("-") and not unknown.startswith("--"):
         text = next((one for one in given if one.startswith(unknown)), unknown)
         raise BadOption(f"{argument} must not begin with '-', got {text!r}") from None
+
+
+def _refuse_untyped(context: Any, unknown: str) -> None:
+    """Say where an option of a run is read, by a command that is about a run."""
+    name = unknown.removeprefix("--no-").removeprefix("--").replace("-", "_")
+    found = next((one for one in context.command.params if one.hidden and one.name == name), None)
+    if found is not None:
+        raise BadOption(f"{name} must come from --config here, or from {found.envvar}, got {unknown!r}") from None
 
 
 def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:

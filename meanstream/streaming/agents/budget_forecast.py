@@ -15,6 +15,8 @@ from meanstream.operators.validation import printable
 from meanstream.streaming.events.times import iso_time
 
 DAY = 86_400.0
+FAR = 200 * 365.25
+"""Days from which on an end is too far away to be named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,16 @@ def days_text(days: float) -> str:
         return "an hour" if hours == 1 else f"{hours} hours"
     if days < 730:
         return f"{days:.0f} days"
-    years = days / 365.25
-    if years >= 200:
+    if days >= FAR:
         return "more than 200 years"
+    years = days / 365.25
     return f"{years:.1f} years" if years < 10 else f"{years:.0f} years"
 
 
 def budget_forecast_text(forecast: ForecastSummary) -> str:
     """Public: say in a sentence which agent ends first, and when how many have."""
+    if forecast.first_days >= FAR:
+        return f"At this rate no budget ends within 200 years (of {forecast.agents:,} agents with a rate)."
     low, half, high = map(days_text, forecast.days)
     day = "" if forecast.first_ends is None else f" ({forecast.first_ends.partition('T')[0]})"
     return (

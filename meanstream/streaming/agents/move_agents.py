@@ -127,8 +127,8 @@ def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
         raise StoreError(f"to must be another store than from, got {str(taker.path)!r}")
     if settings.name is None or settings != others:
         raise StoreError(
-            f"to must be a store of the same deployment, with the same name and settings, got {str(taker.path)!r}, "
-            f"named {others.name!r} and not {settings.name!r}, or of other settings"
+            f"to must be a store of the same deployment, with the same name and settings; got {str(taker.path)!r}, "
+            f"named {others.name!r} and not {settings.name!r}, or with other settings"
         )
     sources = source_identity_of(giver), source_identity_of(taker)
     if sources[0] is None or (sources[1] is not None and sources[0] != sources[1]):

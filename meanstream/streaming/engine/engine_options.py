@@ -90,8 +90,10 @@ class EngineOptions:
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
         for name in ("allowed_lateness", "max_future", *(() if self.refresh is None else ("refresh",))):
-            value = getattr(self, name)
+            value = valid_float(name, getattr(self, name))
+            object.__setattr__(self, name, value)
             require(math.isfinite(value) and value >= 0, name, "be at least 0 and finite", value)
+        require(isinstance(self.final_release, bool), "final_release", "be true or false", self.final_release)
         require(self.quorum in (1, 2), "quorum", "be 1 or 2", self.quorum)
         require(self.max_agents >= 1, "max_agents", "be at least 1", self.max_agents)
         require(self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters)

@@ -34,7 +34,7 @@ def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> di
     users votes for the spread. It is not that of the interval, which reaches as far as reports on the bounds leave it
     open, unless `tails` is declared.
 
-    **Privacy.** A function of one public event (`meanstream.streaming.events.round_events.WindowEstimate`), for anybody.
+    **Privacy.** A function of one public event (`round_events.WindowEstimate`), for anybody.
 
     Examples
     --------

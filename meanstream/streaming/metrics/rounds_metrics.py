@@ -42,7 +42,7 @@ class RoundsMetrics(Metrics):
     **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of the figures, whatever
     is observed, that is who reported, how often, what was answered and how long ago. The rest is shown by
     `PrivateRoundsMetrics`.
-    The answer shown is a public event (`meanstream.streaming.events.round_events.WindowEstimate`), made of reports alone.
+    The answer shown is a public event (`round_events.WindowEstimate`), made of reports alone.
     """
 
     counters: ClassVar[dict[str, str]] = {

@@ -12,7 +12,7 @@ from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.validation import require
 from meanstream.streaming.rounds.rounds_settings import HOST_ONLY, RoundsSettings
 from meanstream.streaming.rounds.window_widths import Windows
-from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.kind import OF_STATISTICIAN, OF_USERS, SIDE, require_store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_deployment import (
@@ -113,6 +113,25 @@ def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment
     return check_deployment_store(
         path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
     )
+
+
+def own_rounds_settings(path: Path) -> RoundsSettings:
+    """Read the settings that a store of rounds was begun with.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, none that an engine has begun, or one of another kind.
+    """
+    store = Store.read(path)
+    try:
+        saved = store.settings()
+    finally:
+        store.close()
+    if saved is None:
+        raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
+    require_store_kind(path, saved, OF_USERS, OF_STATISTICIAN)
+    return RoundsSettings.of_plain({name: value for name, value in saved.items() if name != SIDE})
 
 
 def rounds_deployment_identity(settings: RoundsSettings) -> dict[str, Any]:

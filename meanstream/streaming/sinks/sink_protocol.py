@@ -74,7 +74,7 @@ class SinkOpening:
     option : str
         What named it, for messages.
     topics : object or None
-        Topic: what opens those of a run, which share transactions; see `meanstream.streaming.kafka.writing.kafka_sink.KafkaSinks`.
+        Topic: what opens those of a run, which share transactions; see `kafka_sink.KafkaSinks`.
     """
 
     trust: Trust

@@ -249,7 +249,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         return sum(file.stat().st_size for file in files if file.exists())
 
     def copy_to(self, path: Path) -> None:
-        """Write the store as it is now into an empty file; see `meanstream.streaming.store.store_backup.back_up_store`."""
+        """Write the store as it is now into an empty file; see `store_backup.back_up_store`."""
         self._database.copy_to(path)
 
     def settings(self) -> dict[str, Any] | None:

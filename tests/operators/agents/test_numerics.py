@@ -11,7 +11,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.numerics import LARGEST_SHARE, numeric_slack
-from tests.pipelines.command_line import arguments, meanstream
+from tests.pipelines.command_line import arguments, asks, meanstream
 
 AGENTS: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "spread_share": 0}
 
@@ -32,7 +32,7 @@ def test_agents_state_what_float64_adds(counter: str, horizon: int) -> None:
     settings = AgentsSettings(**AGENTS, counter=counter, horizon=horizon)
     assert 0 < settings.numeric_slack <= LARGEST_SHARE * settings.epsilon
     named = {**AGENTS, "counter": counter, "horizon": horizon}
-    total = meanstream("explain", "agents", "--json", *arguments(named)).json["total"]
+    total = asks("explain", "agents", "--json", *arguments(named)).json["total"]
     assert total["epsilon_with_numerics"] == 1 + settings.numeric_slack
 
 
@@ -56,10 +56,10 @@ CENTRAL = [name for name in ESTIMATORS if getattr(estimator_class(name), "trust"
 @pytest.mark.parametrize("name", CENTRAL)
 def test_a_curator_states_what_float64_adds_or_refuses(name: str) -> None:
     named = {"lower": 0, "upper": 1, "window": "1d", "users": 1000, "estimator": name, "sizes": "uniform:1,20"}
-    total = meanstream("explain", "rounds", "--json", *arguments({**named, "epsilon": 1})).json["total"]
+    total = asks("explain", "rounds", "--json", *arguments({**named, "epsilon": 1})).json["total"]
     assert 1 < total["with_numerics"]["epsilon"] <= 1 + LARGEST_SHARE
     assert total["delta"] < total["with_numerics"]["delta"] <= total["delta"] + 100 * TAIL_DELTA
-    refused = meanstream("explain", "rounds", *arguments({**named, "epsilon": 0.0005}))
+    refused = asks("explain", "rounds", *arguments({**named, "epsilon": 0.0005}))
     assert "a hundredth of which is what float64 adds" in refused.message
 
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.hosts import ENGINE_ONLY, RUNNER_ONLY
-from meanstream.pipelines.options.rounds_options import RoundsOptions
 from tests.pipelines.beam.support.agents_world import assert_same_estimates
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, write_samples
 
@@ -119,13 +115,6 @@ def test_everything_that_is_refused_is_refused_at_once(folder: Path) -> None:
     assert starts == [
         *("flink_master", "dead_letters", "dry_run", "quorum", "store", "sink", "name", "epsilon"),
     ], ran.message
-
-
-@pytest.mark.parametrize("kind", ["agents", "rounds"])
-def test_an_option_of_the_engine_alone_is_an_option(kind: str) -> None:
-    known = {field.name: field for field in fields({"agents": AgentsOptions, "rounds": RoundsOptions}[kind])}
-    assert set(ENGINE_ONLY[kind]) | set(RUNNER_ONLY) <= set(known)
-    assert not set(ENGINE_ONLY[kind]) & set(RUNNER_ONLY)
 
 
 def test_without_beam_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from meanstream.pipelines.beam.element_types.elements import ElementParts
 from meanstream.pipelines.beam.input.beam_intake import SampleIntake, SampleReader
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds, SummarizeUsers, sample_batch
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.numbers import LARGEST
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter, Sample
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, engine_on, release_lines, samples
@@ -229,7 +230,7 @@ def test_coordinates_are_fields_of_their_own_or_one_field() -> None:
     bad = [{**row, "x": None}, {**row, "y": np.inf}, ("ann", 1.0, 5.0), ("ann", [1.0], 5.0), ("ann", [1.0, "2"], 5.0)]
     reasons = read(bad, SummarizeUsers(settings)._intake)[1]
     assert sorted(reasons) == ["bad_value", "bad_value", "bad_value", "missing_value", "not_finite"]
-    one = SummarizeUsers(settings, value="point")._intake
+    one = SummarizeUsers(settings, fields=SampleFields(agent="user", value="point"))._intake
     assert read([{"user": "ann", "point": np.array([1.0, 2.0]), "time": 5.0}], one)[0] == [("ann", [1.0, 2.0], 5.0)]
 
 
@@ -300,16 +301,18 @@ def test_agents_beyond_the_greatest_number_are_counted_and_displace_nobody(tmp_p
     names = list(dict.fromkeys(who for who, _, _ in stream))[:7]
     kept = [sample for sample in stream if sample[0] in names]
     shuffled = [stream[place] for place in np.random.default_rng(2).permutation(len(stream)).tolist()]
-    found, _, counters = agents(shuffled, ReleaseMeans(SETTINGS, shards=1, max_agents=7, final_release=False))
+    found, _, counters = agents(
+        shuffled, ReleaseMeans(SETTINGS, EngineOptions(max_agents=7, final_release=False), shards=1)
+    )
     assert found == sorted(engine_on(tmp_path, kept, final_release=False).lines("releases"))
     assert (counters["agents"], counters["rejected_too_many_agents"]) == (7, len(stream) - len(kept))
     # Window after window, too: who comes later finds no room.
-    windows = ReleaseMeans(SETTINGS, shards=1, max_agents=7, refresh=20 * HOUR)
+    windows = ReleaseMeans(SETTINGS, EngineOptions(max_agents=7), shards=1, refresh=20 * HOUR)
     later, _, counters = agents(shuffled, windows)
     assert {json.loads(line)["agent"] for line in later} <= set(names)
     assert counters["agents"] == 7
     with pytest.raises(ValueError, match="max_agents must be at least the shards, 40, got 7"):
-        ReleaseMeans(SETTINGS, max_agents=7)
+        ReleaseMeans(SETTINGS, EngineOptions(max_agents=7))
 
 
 ROUNDS_BAD = ["nothing", None, ("user 1", np.nan, 5.0), ("user 1", 1.0, 1357034400000), ("user 1", -np.inf, 5.0), {}]
@@ -369,17 +372,17 @@ def test_what_is_rejected_may_go_to_a_topic_of_dead_letters() -> None:
     ("make", "message"),
     [
         (
-            lambda: ReleaseMeans(SETTINGS, agent="who"),
+            lambda: ReleaseMeans(SETTINGS, fields=SampleFields(agent="who")),
             "agent must name a field of the samples, got 'who'; the samples have",
         ),
         (
-            lambda: ReleaseMeans(SETTINGS, value="valeu"),
+            lambda: ReleaseMeans(SETTINGS, fields=SampleFields(value="valeu")),
             "value must name a field .*, got 'valeu'; did you mean 'value'",
         ),
         (lambda: RunRounds(rounds_settings()), "user must name a field of the samples, got 'user'; the samples have"),
-        (lambda: ReleaseMeans(SETTINGS, agent=""), "agent must be a name or a function, got ''"),
-        (lambda: ReleaseMeans(SETTINGS, time=3), "time must be a name or a function, got 3"),  # type: ignore[arg-type]
-        (lambda: ReleaseMeans(SETTINGS, max_future=-1.0), "max_future must be at least 0, got -1.0"),
+        (lambda: ReleaseMeans(SETTINGS, fields=SampleFields(agent="")), "agent must be a name or a function, got ''"),
+        (lambda: ReleaseMeans(SETTINGS, fields=SampleFields(time=3)), "time must be a name or a function, got 3"),  # type: ignore[arg-type]
+        (lambda: ReleaseMeans(SETTINGS, EngineOptions(max_future=-1.0)), "max_future must be at least 0, got -1.0"),
     ],
 )
 def test_a_schema_without_a_field_is_one_line_before_anything_runs(make: Any, message: str) -> None:

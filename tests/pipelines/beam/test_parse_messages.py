@@ -19,6 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.beam import CollaborateAgents, ColumnMapping, ParseMessages, ReleaseMeans, SampleRow, SampleRows
 from meanstream.pipelines.beam.input import parse_messages as parsing
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.connection.registered import wire_head
 from meanstream.streaming.open_source import open_source
@@ -90,7 +91,7 @@ def parsed_releases(elements: list[Any], parse: ParseMessages) -> tuple[list[byt
         lambda pipeline: (
             (
                 (pipeline | beam.Create(elements, reshuffle=False) | parse).samples
-                | ReleaseMeans(agents_world.SETTINGS, final_release=False, shards=4)
+                | ReleaseMeans(agents_world.SETTINGS, EngineOptions(final_release=False), shards=4)
             ).releases
         )
     )

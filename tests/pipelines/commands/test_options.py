@@ -15,7 +15,7 @@ import typer
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.commands.report import report_result as result
 from meanstream.streaming.store.state_store import Store
-from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import SECRET, arguments, asks, files, meanstream, options, run_agents, write_samples
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_run_agents_refuses_and_leaves_nothing_behind(wrong: dict[str, Any], sai
 
 @pytest.mark.parametrize(("wrong", "said"), PRIVACY + ESTIMATES, ids=str)
 def test_explain_agents_refuses_the_same(wrong: dict[str, Any], said: list[str], tmp_path: Path) -> None:
-    ran = meanstream("explain", "agents", *arguments(options(tmp_path, **wrong)))
+    ran = asks("explain", "agents", *arguments(options(tmp_path, **wrong)))
     for part in said:
         assert part in ran.message
 
@@ -174,7 +174,7 @@ def test_a_bad_configuration_file(text: str, said: list[str], folder: Path) -> N
 def test_a_configuration_file_that_cannot_be_read(folder: Path) -> None:
     (folder / "latin.yaml").write_bytes(b"agent: \xff\n")
     for name, part in (("nowhere.yaml", "readable"), ("latin.yaml", "YAML")):
-        message = meanstream("explain", "agents", "--config", str(folder / name)).message
+        message = asks("explain", "agents", "--config", str(folder / name)).message
         assert message.startswith("config must ")
         assert name in message
         assert part in message
@@ -203,9 +203,9 @@ def test_a_configuration_file_is_the_same_as_its_options(folder: Path) -> None:
 def test_the_command_line_wins_over_the_file(folder: Path) -> None:
     config = folder / "agents.yaml"
     config.write_text("lower: 0\nupper: 1\nepsilon: 0.5\ndelta: 1e-6\nmode: paper\n")
-    facts = meanstream("explain", "agents", "--config", str(config), "--epsilon", "0.25", "--json").json
+    facts = asks("explain", "agents", "--config", str(config), "--epsilon", "0.25", "--json").json
     assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["mode"]) == (0.25, 1e-6, "paper")
-    facts = meanstream("explain", "agents", "--mode", "tuned", "--config", str(config), "--json").json
+    facts = asks("explain", "agents", "--mode", "tuned", "--config", str(config), "--json").json
     assert (facts["total"]["epsilon"], facts["mode"]) == (0.5, "tuned")
 
 

@@ -22,7 +22,7 @@ from meanstream.streaming.open_sink import FILES, STDOUT
 from meanstream.streaming.sinks.sink_group import Sinks
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, options, run_agents, write_samples
 from tests.pipelines.commands.run import test_run_rounds
-from tests.pipelines.forked import run_forked
+from tests.warm_command import run_forked
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
 REASONS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EPIPE, errno.EROFS)

@@ -31,11 +31,11 @@ SPELLED = [
         "spread must be at most half the width from lower (0) to upper (1e-9), got .1",
     ),
     (
-        ["explain", "rounds", "--lower=0", "--upper=1", "--user=a", "--window=1d", "--epsilon=1", "--user-budget=inf"],
+        ["run", "rounds", "--lower=0", "--upper=1", "--user=a", "--window=1d", "--epsilon=1", "--user-budget=inf"],
         "user_budget must be a finite number of times epsilon (1), got inf",
     ),
     (
-        ["explain", "rounds", "--lower=0", "--upper=1", "--user=a", "--window=1d", "--epsilon=1", "--between-users=9"],
+        ["run", "rounds", "--lower=0", "--upper=1", "--user=a", "--window=1d", "--epsilon=1", "--between-users=9"],
         "between_users must lie in [0, 0.5], half the range, got 9",
     ),
     (["simulate", "agents", "--runs", "00"], "runs must be at least 1, got 00"),

@@ -36,7 +36,7 @@ from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import open_deployment
-from tests.pipelines.command_line import SECRET, arguments, meanstream, options
+from tests.pipelines.command_line import SECRET, arguments, asks, meanstream, options
 from tests.servers.support.wait_until import wait_until
 
 Record = tuple[int, bytes | None]
@@ -367,9 +367,9 @@ def test_by_the_command_line(broker_address: str, new_topic: Callable[..., str],
     ]
     assert b"7031415" not in ran.out + ran.err
     replay = ["dlq", "replay", *arguments({**named, "time": "when"}), "--json"]
-    told = meanstream(*replay, environment=environment).json
+    told = asks(*replay, environment=environment).json
     assert (told["dead_letters"], told["replayed"], told["accepted"], told["agents"]) == (12, 12, 12, 4)
-    told = meanstream(*replay, environment=environment).json
+    told = asks(*replay, environment=environment).json
     assert (told["settled"], told["accepted"]) == (12, 0)
     assert meanstream("dlq", "list", *place, "--store", str(named["store"]), "--json").json["records"] == 0
     ids = [json.loads(v or b"")["release_id"] for v in scan_values(KafkaLocation.parse(releases))]

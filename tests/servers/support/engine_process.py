@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.streaming.crash import CrashPoint, Moment
+from tests.fitted_once import fit_once_of_all_in
 from tests.servers.support.wait_until import NotInTimeError, wait_until
 
 ROLES = ("releases", "estimates", "dead_letters", "notices")
@@ -198,6 +199,7 @@ def live(arguments: Sequence[str], log: Path, trace: Trace, fate: Fate) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.environ["MEANSTREAM_SECRET"] = SECRET
+    fit_once_of_all_in(log.parents[1] / "fits")
     if not fate.durable:
         os.fsync = lambda _: None  # type: ignore[assignment]
         sys.modules["meanstream.streaming.store.database"].SYNCHRONOUS = "OFF"  # type: ignore[attr-defined]

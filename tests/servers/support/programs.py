@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 import yaml
 
 from tests.servers.support.wait_until import wait_until
+from tests.warm_command import COMMAND, Forked
 
 DOCKER = Path(__file__).parents[3] / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
@@ -117,9 +118,9 @@ class Command(Program):
     """`meanstream` with these words, forked from a process that has imported it."""
 
     def _start(self, folder: Path, words: Sequence[str], environment: dict[str, str]) -> Process:
-        from tests.servers.support.forked_command import ForkedCommand
-
-        return ForkedCommand(folder, self._path, words, environment)
+        with self._path.open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            streams = [nothing.fileno(), log.fileno(), log.fileno()]
+            return Forked(COMMAND, ["meanstream", *words], env=environment, cwd=folder, streams=streams)
 
     def _kill(self) -> None:
         os.kill(self._process.pid, signal.SIGKILL)  # it starts none, and may not have a group of its own yet

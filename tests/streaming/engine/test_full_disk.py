@@ -14,7 +14,7 @@ from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
-from tests.pipelines.forked import run_forked
+from tests.warm_command import run_forked
 
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
 FULL = r"^store must have space on a working disk, got '(database or disk is full|disk I/O error)' for '{}'; committed "

@@ -232,4 +232,4 @@ def test_one_file_imports_the_client() -> None:
             names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
             if any(name.partition(".")[0] == "prometheus_client" for name in names):
                 importing.append(path.name)
-    assert importing == ["metrics.py"]
+    assert importing == ["engine_metrics.py"]

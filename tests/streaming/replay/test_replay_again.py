@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,10 +30,12 @@ def test_killed_anywhere_it_counts_each_record_once(
 ) -> None:
     """The replay is of many batches, and dies in its first, second or third."""
     path = write(tmp_path / "x.csv", all_bad_times())
+    begun = Deployment(new_world("begun"), path)
+    begun.first_run()
+    assert begun.unused() == list(range(2, 102))
     for visit in (1, 2, 3):
         deployment = Deployment(new_world(f"killed-{visit}"), path)
-        deployment.first_run()
-        assert deployment.unused() == list(range(2, 102))
+        shutil.copytree(begun.world.folder, deployment.world.folder)
         try:
             deployment.replay(crash=DieAt(point, moment, visit))
         except Died:

@@ -22,7 +22,8 @@ on another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -32,9 +33,7 @@ import pyarrow as pa
 import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.usual import usual_histogram
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.operators.records import Words
 from meanstream.operators.validation import require
@@ -46,12 +45,12 @@ from meanstream.pipelines.beam.agents.answer_agents import (
     FormatReleases,
 )
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
-from meanstream.pipelines.beam.agents.hashed_covariates import covariates_given
+from meanstream.pipelines.beam.agents.hashed_covariates import agent_covariates
 from meanstream.pipelines.beam.agents.pairwise_turns import CollaboratePairwise, PairwiseCollaborated
 from meanstream.pipelines.beam.agents.snapshot_releases import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS, sample_batch
-from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
@@ -90,6 +89,7 @@ __all__ = [
     "SingleEvents",
     "SnapshotReleases",
     "agent_batch",
+    "agent_covariates",
 ]
 
 
@@ -152,25 +152,15 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : AgentsSettings, optional
         The deployment's `name` must be given.
-    name, lower, upper, epsilon, delta, counter, horizon, schedule
-        Or, instead, the parameters of `AgentsSettings`.
-    noise, calibration, levels, mode, per_person, spread_share, memory, histogram_share, exceeds
-        As above; a tenth of the budget goes into the histogram where quantiles or exceedances are asked for and nothing
-        else is said.
-    secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
+    options : EngineOptions, optional
+        Of answers: collaboration (by default that of the mode), level, stddev, quantiles and covariates; further as for
+        `ReleaseMeans`. Every worker holds the covariates: see `agent_covariates`.
+    secret, refresh, fields, shards
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
         everybody at the end.
-    collaboration : str, optional
-        "learned_prior", "pooled_prior", "james_stein", "tests" or "none"; by default that of the mode.
-    level : float
-        Coverage of the intervals.
-    stddev : float, optional
-        Standard deviation of one sample, where it is known.
-    quantiles : sequence of float
-        Quantiles of its own values that each agent is told; of a histogram.
-    covariates : mapping of str to mapping, optional
-        Public attributes of the agents, by name and attribute: whoever declares them makes them public. Every worker
-        holds all of them.
+    name, lower, upper, epsilon, delta
+        Instead of `settings`: those of `AgentsSettings`, whose other parameters are then as usual. A tenth of the
+        budget goes into the histogram where quantiles are asked for.
 
     Examples
     --------
@@ -185,82 +175,31 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         settings: AgentsSettings | None = None,
+        options: EngineOptions | None = None,
         *,
         secret: SecretPlace | None = None,
         refresh: float | str | None = None,
-        allowed_lateness: float | str = 0.0,
-        final_release: bool | None = None,
+        fields: SampleFields | None = None,
         shards: int = AGENT_SHARDS,
-        collaboration: str | None = None,
-        level: float = 0.95,
-        stddev: float | None = None,
-        quantiles: Sequence[float] = (),
-        covariates: AgentCovariates | Mapping[str, Mapping[str, Any]] | None = None,
-        agent: Part = "agent",
-        value: Part = "value",
-        time: Part | None = None,
-        id: Part | None = None,  # noqa: A002 - what it is called in every source
-        person: Part | None = None,
-        max_future: float | None = None,
-        max_agents: int = MAX_AGENTS,
         name: str | None = None,
         lower: float | None = None,
         upper: float | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
-        counter: str | None = None,
-        horizon: int | None = None,
-        schedule: str | None = None,
-        noise: str | None = None,
-        calibration: str | None = None,
-        levels: int | None = None,
-        mode: str | None = None,
-        per_person: int | None = None,
-        spread_share: float | None = None,
-        memory: str | None = None,
-        histogram_share: float | None = None,
-        exceeds: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        parameters = {
-            "lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "counter": counter, "horizon": horizon,
-            "schedule": schedule, "noise": noise, "calibration": calibration, "levels": levels, "mode": mode,
-            "per_person": per_person, "name": name, "spread_share": spread_share, "memory": memory,
-            "histogram_share": histogram_share, "exceeds": exceeds,
-        }  # fmt: skip
+        parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "name": name}
         given = settings_given(settings, parameters, ("lower", "upper", "epsilon", "delta"))
-        if settings is None:
-            given |= usual_histogram(quantiles, given.get("exceeds", ()), given)
-        self._settings = settings or AgentsSettings(**given)
-        refresh = None if refresh is None else as_seconds("refresh", refresh)
-        allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
-        collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
-        make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
-        options = EngineOptions(
-            collaboration=collaboration,
-            level=level,
-            stddev=stddev,
-            quantiles=tuple(quantiles),
-            covariates=covariates_given(covariates),
-        )
-        self._options = require_told_quantiles(self._settings, options)
-        self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
+        told = as_kind("options", options or EngineOptions(), EngineOptions)
+        self._settings = settings or AgentsSettings(**given | usual_histogram(told.quantiles, (), {}))
+        if options is None and self._settings.mode == "paper":
+            told = replace(told, collaboration="tests")
+        make_collaboration(told.collaboration, lower=self._settings.lower, upper=self._settings.upper)
+        self._options = require_told_quantiles(self._settings, told)
+        refresh, shards = None if refresh is None else as_seconds("refresh", refresh), as_shards(shards)
+        self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
         self._shards = shards
-        self._release = ReleaseMeans(
-            self._settings,
-            secret=secret,
-            refresh=refresh,
-            allowed_lateness=allowed_lateness,
-            final_release=final_release,
-            shards=shards,
-            agent=agent,
-            value=value,
-            time=time,
-            id=id,
-            person=person,
-            max_future=max_future,
-            max_agents=max_agents,
-        )
+        self._release = ReleaseMeans(self._settings, told, secret=secret, refresh=refresh, fields=fields, shards=shards)
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""

@@ -13,14 +13,14 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.operators.agents.release_times import Every
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.operators.validation import require, valid_int
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.release_agents import DRIFTS, NOTICES, OWN, REFUSALS, ReleaseShard
 from meanstream.pipelines.beam.agents.split_agents import NOTES, SplitByShard
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
-from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.worker.beam_windows import ForGood
@@ -33,6 +33,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
 )
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
 
 
@@ -69,7 +70,7 @@ class Released(NamedTuple):
 class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     """Private to public: samples to releases on schedule, and each agent's own sums for its owner.
 
-    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
+    Input: samples in the global window, their parts taken by name (`elements.SampleFields`),
     or batches of them made by `agent_batch`. Output: `Released`. An element that is no sample goes to `rejected`, and
     changes nothing for the others.
 
@@ -81,64 +82,50 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : AgentsSettings
         Bounds, privacy parameters, counter and schedule, and the deployment's name.
+    options : EngineOptions, optional
+        `allowed_lateness`: seconds that a window waits for samples behind the watermark; later ones are counted
+        (`rejected_late`). `final_release`: whether everybody with new samples releases once more at the end, which
+        there is without `refresh`. `max_agents`: how many agents are taken, each shard its part of them, the first in
+        event time; samples of others are counted (`rejected_too_many_agents`), and nobody who was taken is displaced.
+        `max_future`: seconds that a sample may lie ahead of the clock. The rest of it is not used here.
     secret : SecretPlace, optional
         Where workers find the secret; by default in their environment.
     refresh : float or str, optional
         Seconds of event time, or a duration such as "60s": shards take samples in at each multiple. By default once,
         at the end of a bounded input.
-    allowed_lateness : float
-        Seconds that a window waits for samples behind the watermark; later ones are counted (`rejected_late`).
-    final_release : bool, optional
-        Whether everybody with new samples releases once more at the end. By default so without `refresh`; with it
-        there is no end.
+    fields : SampleFields, optional
+        Names of fields, or functions of an element. A person is given with `settings.per_person`, and only then: at
+        most so many samples of a person count within an agent, the first ones in event time; the rest are counted
+        (`rejected_over_person`).
     shards : int
         Into how many parts the agents are split by hash: the most workers that can share them.
-    agent, value, time, id, person
-        Names of fields, or functions of an element; as for `SampleFields`. A person is given with
-        `settings.per_person`, and only then: at most so many samples of a person count within an agent, the first ones
-        in event time; the rest are counted (`rejected_over_person`).
-    max_agents : int
-        How many agents are taken, each shard its part of them: the first in event time. Samples of others are counted
-        (`rejected_too_many_agents`); nobody who was taken is displaced.
-    max_future : float, optional
-        Seconds that a sample may lie ahead of the clock; those further ahead are rejected. By default as in the engine.
     """
 
     def __init__(
         self,
         settings: AgentsSettings,
+        options: EngineOptions | None = None,
         *,
         secret: SecretPlace | None = None,
         refresh: float | str | None = None,
-        allowed_lateness: float | str = 0.0,
-        final_release: bool | None = None,
+        fields: SampleFields | None = None,
         shards: int = AGENT_SHARDS,
-        agent: Part = "agent",
-        value: Part = "value",
-        time: Part | None = None,
-        id: Part | None = None,  # noqa: A002 - what it is called in every source
-        person: Part | None = None,
-        max_future: float | None = None,
-        max_agents: int = MAX_AGENTS,
     ) -> None:
         super().__init__()
         require_beam_secret_named(as_kind("settings", settings, AgentsSettings))
-        require(person is None or settings.per_person is not None, "per_person", "be given with person", None)
-        shards, max_agents = as_shards(shards), valid_int("max_agents", max_agents)
+        told, given = as_kind("options", options or EngineOptions(), EngineOptions), fields or SampleFields()
+        as_kind("fields", given, SampleFields)
+        require(given.person is None or settings.per_person is not None, "per_person", "be given with person", None)
+        shards = as_shards(shards)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
-        allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
-        require(final_release in {None, True, False}, "final_release", "be true, false or left out", final_release)
-        require(not final_release or refresh is None, "final_release", "be left out with refresh", final_release)
-        require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
-        require(max_agents >= shards, "max_agents", f"be at least the shards, {shards}", max_agents)
-        self._most = -(-max_agents // shards)
+        require(told.max_agents >= shards, "max_agents", f"be at least the shards, {shards}", told.max_agents)
+        self._most = -(-told.max_agents // shards)
         self._settings = settings
         self._secret = secret or SecretPlace()
-        self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
-        self._final = refresh is None if final_release is None else final_release
+        self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
+        self._final = refresh is None and told.final_release
         self._shards = shards
-        given = SampleFields(agent=agent, value=value, time=time, id=id, person=person)
-        intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=max_future)
+        intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=told.max_future)
         self._intake = replace(intake, persons=settings.per_person is not None)
 
     def display_data(self) -> dict[str, Any]:

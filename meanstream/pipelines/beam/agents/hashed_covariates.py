@@ -42,7 +42,7 @@ class HashedCovariates:
         return replace(summary, codes=self._codes[np.where(known, inside, len(self._hashes))])
 
 
-def covariates_given(given: AgentCovariates | Mapping[str, Mapping[str, Any]] | None) -> AgentCovariates | None:
+def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
     """Read attributes that a pipeline is given: a mapping from each agent to its attributes by name.
 
     Raises
@@ -52,11 +52,9 @@ def covariates_given(given: AgentCovariates | Mapping[str, Mapping[str, Any]] | 
 
     Examples
     --------
-    >>> covariates_given({"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}).design.attributes[1].name
+    >>> agent_covariates({"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}).design.attributes[1].name
     'seats'
     """
-    if given is None or isinstance(given, AgentCovariates):
-        return given
     if not isinstance(given, Mapping):
         raise TypeError(f"covariates must map agents to their attributes, got {type(given).__name__}")
     columns = dict.fromkeys(name for row in given.values() for name in row)

@@ -18,7 +18,7 @@ from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.operators.records import Bools
-from meanstream.operators.validation import require, require_between, valid_float
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_split
@@ -35,7 +35,7 @@ from meanstream.pipelines.beam.agents.waiting_samples import (
     take_waiting_samples,
     waiting_up_to,
 )
-from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import SampleIntake
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
@@ -45,6 +45,7 @@ from meanstream.pipelines.beam.worker.beam_windows import ForGood, at_window_tim
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
@@ -93,15 +94,13 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : FederationSettings
         With the deployment's name.
+    options : EngineOptions, optional
+        Of it `allowed_lateness`, `max_future` and `level` are used.
     secret : SecretPlace, optional
         Where workers find the secret; by default in their environment.
     refresh : float, optional
         Seconds of event time: steps are taken at each multiple. By default once, at the end of a bounded input.
-    allowed_lateness : float
-        Seconds that a window waits for samples behind the watermark; later ones are counted.
-    level : float
-        Coverage of the intervals.
-    agent, value, time, id, max_future
+    fields : SampleFields, optional
         As for `ReleaseMeans`.
 
     Examples
@@ -122,30 +121,22 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         settings: FederationSettings,
+        options: EngineOptions | None = None,
         *,
         secret: SecretPlace | None = None,
         refresh: float | str | None = None,
-        allowed_lateness: float | str = 0.0,
-        level: float = 0.95,
-        agent: Part = "agent",
-        value: Part = "value",
-        time: Part | None = None,
-        id: Part | None = None,  # noqa: A002 - what it is called in every source
-        max_future: float | None = None,
+        fields: SampleFields | None = None,
     ) -> None:
         super().__init__()
         require_beam_secret_named(as_kind("settings", settings, FederationSettings))
+        told = as_kind("options", options or EngineOptions(), EngineOptions)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
-        allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
-        require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
-        level = valid_float("level", level)
-        require_between(0, 1, level=level)
         self._settings = settings
         self._secret = secret or SecretPlace()
-        self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
-        self._level = level
-        given = SampleFields(agent=agent, value=value, time=time, id=id)
-        self._intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=max_future)
+        self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
+        self._level = told.level
+        given = as_kind("fields", fields or SampleFields(), SampleFields)
+        self._intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=told.max_future)
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""

@@ -25,7 +25,7 @@ from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
 from meanstream.pipelines.beam.worker.worker_secret import require_beam_secret_named
 from meanstream.pipelines.commands.run.checks import check_apart, check_store_place
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
-from meanstream.pipelines.options.hosts import ENGINE_ONLY
+from meanstream.pipelines.options.declared import options_of_host
 from meanstream.pipelines.options.option_errors import Refusals, refusing_options
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
@@ -70,7 +70,7 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
 
         template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
-    _refuse_at_once(command, options, runner)
+    _refuse_at_once(options, runner)
     with refusing_options():
         arguments, sinks = runner_arguments(runner, options.runner_arg or []), _sink_places(options.sinks)
         settings = command.settings(options)
@@ -85,7 +85,7 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
     _tell_counters(options, runner, _run_to_places(sinks, run))
 
 
-def _refuse_at_once(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
+def _refuse_at_once(options: AgentsOptions | RoundsOptions, runner: str) -> None:
     """Refuse, in one line, all that can be refused without asking a broker.
 
     Raises
@@ -96,9 +96,10 @@ def _refuse_at_once(command: Command, options: AgentsOptions | RoundsOptions, ru
     refusals = Refusals()
     with refusals.collecting():
         runner_arguments(runner, options.runner_arg or [])
+    engine_only = options_of_host(type(options), "engine")
     for field in fields(options):
         given = getattr(options, field.name)
-        if field.name in ENGINE_ONLY[command.name] and given != field.default:
+        if field.name in engine_only and given != field.default:
             with refusals.collecting():
                 require(False, field.name, "be left out with --runner", str(given))
     with refusals.collecting():

@@ -18,7 +18,7 @@ from meanstream.streaming.events.event_columns import SampleColumns
 
 
 class AgentBatch(SampleColumns):
-    """Private: samples as a pipeline's element, with their ids; made by `meanstream.pipelines.beam.agents.agent_transforms.agent_batch`."""
+    """Private: samples as a pipeline's element, with their ids; made by `agent_transforms.agent_batch`."""
 
     __slots__ = ()
 

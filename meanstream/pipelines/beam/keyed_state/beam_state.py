@@ -77,9 +77,9 @@ class StateMark:
     ...     def write(self, value): self.value = value
     >>> cell = Cell()
     >>> StateMark({"name": "delays", "shards": 8}, b"sixteen bytes or more").claim(cell)
-    >>> StateMark({"name": "delays", "shards": 4}, b"sixteen bytes or more").claim(cell)
+    >>> StateMark({"name": "delays", "shards": 4}, b"sixteen bytes or more").claim(cell)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    meanstream.streaming.store.store_identity.OtherIdentityError: shards must be 8 as in the state that is continued, got 4
+    meanstream.streaming.store.store_identity.OtherIdentityError: shards must be 8 as in the state that is continued...
     """
 
     def __init__(self, settings: Mapping[str, Any], secret: bytes) -> None:

@@ -31,7 +31,7 @@ class ReadSums(Step):
 
     Which samples count, and who takes part, is decided by the engine's own intake: plausible times, duplicates, places
     of users. So a file, or a topic, is read by one worker, from its beginning, which holds the sums of open windows; a
-    pipeline of one's own that reads partitions in parallel has `meanstream.pipelines.beam.kafka.beam_kafka_source.ReadKafka`.
+    pipeline of one's own that reads partitions in parallel has `beam_kafka_source.ReadKafka`.
     """
 
     def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:

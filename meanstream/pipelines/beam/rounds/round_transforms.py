@@ -20,10 +20,9 @@ import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.transforms.window import WindowFn
 
-from meanstream.operators.limits import MAX_AGENTS
-from meanstream.operators.validation import require, valid_int
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, sample_batch
-from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.rounds.known_results import WithFindings, known_at_one_worker, known_users_by_shard
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings
@@ -43,7 +42,6 @@ from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds
 from meanstream.pipelines.beam.rounds.stages_on_beam import EncodeNextStage, FormatReports, FormatResults, StampReports
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
-    as_seconds,
     as_shards,
     as_window,
     require_timers,
@@ -51,6 +49,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     shown_settings,
 )
 from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -123,20 +122,16 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : str
-        A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
-    secret : SecretPlace, optional
-        Where workers find the secret; by default in their environment.
-    shards, user, value, time, id, max_future, max_users
+    estimator : str or RoundsSettings
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`; or all settings, whose name is needed here.
+    options, fields, secret, shards
         As for `SummarizeUsers`.
     max_stages : int, optional
-        How many stages the pipeline is made for, if `users` is not given: the estimator is then designed per window.
-        By default as many as it has for 1 to 10 million users.
-    options, sizes, users, between_users, user_budget, allowed_lateness, level, mode, values, edition, tails
-        Those of `RoundsSettings`.
+        How many stages the pipeline is made for, if the settings have no `users`: the estimator is then designed per
+        window. By default as many as it has for 1 to 10 million users.
     name, lower, upper, epsilon, window
-        Those of `RoundsSettings`; the name is needed here: it tells the noise of deployments apart. The window may be
-        one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
+        With the name of an estimator: those of `RoundsSettings`, whose other parameters are then as usual. The window
+        may be one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
 
     Examples
     --------
@@ -149,55 +144,30 @@ epsilon 1), got None
     def __init__(
         self,
         estimator: str | RoundsSettings,
+        options: EngineOptions | None = None,
         *,
+        fields: SampleFields | None = None,
         secret: SecretPlace | None = None,
         shards: int = SHARDS,
         max_stages: int | None = None,
-        user: Part = "user",
-        value: Part | tuple[str, ...] | None = None,
-        time: Part | None = None,
-        id: Part | None = None,  # noqa: A002 - what it is called in every source
-        max_future: float | None = None,
-        max_users: int = MAX_AGENTS,
         name: str | None = None,
-        lower: float | tuple[float, ...] | None = None,
-        upper: float | tuple[float, ...] | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
         epsilon: float | None = None,
         window: str | WindowFn | None = None,
-        options: dict[str, Any] | None = None,
-        sizes: str | None = None,
-        users: int | None = None,
-        between_users: float | None = None,
-        user_budget: float | None = None,
-        allowed_lateness: float | str | None = None,
-        level: float | None = None,
-        mode: str | None = None,
-        values: tuple[str, ...] | None = None,
-        edition: int | None = None,
-        tails: str | None = None,
     ) -> None:
         super().__init__()
         whole = estimator if isinstance(estimator, RoundsSettings) else None
-        parameters = {
-            "lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "options": options, "sizes": sizes,
-            "users": users, "between_users": between_users, "user_budget": user_budget, "name": name, "level": level,
-            "allowed_lateness": allowed_lateness, "mode": mode, "values": values,
-            "edition": edition, "tails": tails,
-        }  # fmt: skip
+        parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "name": name}
         given = settings_given(whole, parameters, ("lower", "upper", "epsilon", "window"))
         if whole is None:
             given["window"] = as_window(given["window"])
-            if "allowed_lateness" in given:
-                given["allowed_lateness"] = as_seconds("allowed_lateness", given["allowed_lateness"])
         self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
-        shards, max_users = as_shards(shards), valid_int("max_users", max_users)
+        shards = as_shards(shards)
         self._secret = secret or SecretPlace()
         self._shards = shards
         self._stages = rounds_part_stages(self._settings, max_stages)
-        self._summarize = SummarizeUsers(
-            self._settings, shards=shards, user=user, value=value, time=time, id=id, secret=secret,
-            max_future=max_future, max_users=max_users,
-        )  # fmt: skip
+        self._summarize = SummarizeUsers(self._settings, options, fields=fields, secret=secret, shards=shards)
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""
@@ -233,24 +203,20 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         Needed with `results`, and only then: absolute path of a folder that is there and that all workers share. It
         holds the first result of each stage that was accepted. Every later pipeline of these rounds must be given it:
         users are asked upon that result, and a contradicting one is refused and counted (`results_refused`).
-    shards, user, value, time, id, max_future, max_users
+    options, fields, shards
         As for `SummarizeUsers`.
     """
 
     def __init__(
         self,
         settings: RoundsSettings,
+        options: EngineOptions | None = None,
         *,
+        fields: SampleFields | None = None,
         secret: SecretPlace | None = None,
         results: beam.PCollection | None = None,
         pins: str | Path | None = None,
         shards: int = SHARDS,
-        user: Part = "user",
-        value: Part | tuple[str, ...] | None = None,
-        time: Part | None = None,
-        id: Part | None = None,  # noqa: A002 - what it is called in every source
-        max_future: float | None = None,
-        max_users: int = MAX_AGENTS,
     ) -> None:
         super().__init__()
         require_rounds_parts(as_kind("settings", settings, RoundsSettings))
@@ -261,10 +227,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         self._results = results
         self._pins = None if pins is None else str(pins)
         self._shards = shards = as_shards(shards)
-        self._summarize = SummarizeUsers(
-            settings, shards=shards, user=user, value=value, time=time, id=id, secret=secret, max_future=max_future,
-            max_users=max_users,
-        )  # fmt: skip
+        self._summarize = SummarizeUsers(settings, options, fields=fields, secret=secret, shards=shards)
 
     def expand(self, pcoll: beam.PCollection) -> Reported:
         """Sum up and encode."""

@@ -1,4 +1,4 @@
-"""The parts of a round on Beam, each a transform that can be applied alone; see `meanstream.pipelines.beam.rounds.round_transforms`."""
+"""The parts of a round on Beam, each a transform that can be applied alone; see `rounds.round_transforms`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import NamedTuple
 import apache_beam as beam
 
 import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 - coders register themselves
-from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
-from meanstream.pipelines.beam.element_types.elements import Part, SampleFields
+from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
 from meanstream.pipelines.beam.rounds.carried_windows import RunCarried
@@ -32,8 +31,10 @@ from meanstream.pipelines.beam.rounds.stages_on_beam import (
     TallyStage,
 )
 from meanstream.pipelines.beam.rounds.summaries_on_beam import SumBatches
+from meanstream.pipelines.beam.worker.transform_arguments import as_kind
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
@@ -61,7 +62,7 @@ class Summarized(NamedTuple):
 class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     """Private to private: samples to each user's sums per window, in batches of users, once per window.
 
-    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
+    Input: samples in the global window, their parts taken by name (`elements.SampleFields`),
     or batches of them made by `sample_batch`. Output: `Summarized`. An element that is no sample goes to `rejected` and
     changes nothing for the others; late samples (`rejected_late`, for the operator) and users over their budget
     (`over_budget`) do not enter and are counted. Samples that have ids travel one by one, and of several of a user with
@@ -71,52 +72,47 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         Bounds, windows, allowed lateness, budget of a user.
-    shards : int
-        Into how many parts the users are split by hash: the most workers that can share a window's users.
-    user, value, time, id
-        Names of fields, or functions of an element; as for `SampleFields`, whose agent is the user. Of vectors, `value`
-        is one field of all coordinates, or one of each; by default those that the settings name.
+    options : EngineOptions, optional
+        `max_agents`: how many users are taken. With a `user_budget` these are users that ever enter: each of 64 slots,
+        which users fall into by a hash of their names, has room for its part of them, and who was taken is never
+        displaced. Without one nothing is known of a user beyond its window: each shard takes its part of that many
+        users in a window. Of newcomers beyond the room those are taken whose names come first by a hash keyed with the
+        secret, as in the engine: nobody can make up names that come first, and everything else of a user is protected.
+        Samples of others are counted (`rejected_too_many_agents`, for the operator). `max_future`: seconds that a
+        sample may lie ahead of the clock. The rest of it is not used.
+    fields : SampleFields, optional
+        Names of fields, or functions of an element; its agent is the user. Of vectors, `value` is one field of all
+        coordinates, or one of each. By default `user`, and the value or values that the settings name.
     secret : SecretPlace, optional
         Where workers find the secret, which is part of what state begins with, and keys the hash of ids.
-    max_future : float, optional
-        Seconds that a sample may lie ahead of the clock; those further ahead are rejected. By default as in the engine.
-    max_users : int
-        How many users are taken. With a `user_budget` these are users that ever enter: each of 64 slots, which users
-        fall into by a hash of their names, has room for its part of them, and who was taken is never displaced. Without
-        one nothing is known of a user beyond its window: each shard takes its part of that many users in a window. Of
-        newcomers beyond the room those are taken whose names come first by a hash keyed with the secret, as in the
-        engine: nobody can make up names that come first, and everything else of a user is protected. Samples of others
-        are counted (`rejected_too_many_agents`, for the operator).
+    shards : int
+        Into how many parts the users are split by hash: the most workers that can share a window's users.
     """
 
     def __init__(
         self,
         settings: RoundsSettings,
+        options: EngineOptions | None = None,
         *,
-        shards: int = SHARDS,
-        user: Part = "user",
-        value: Part | tuple[str, ...] | None = None,
-        time: Part | None = None,
-        id: Part | None = None,  # noqa: A002 - what it is called in every source
+        fields: SampleFields | None = None,
         secret: SecretPlace | None = None,
-        max_future: float | None = None,
-        max_users: int = MAX_AGENTS,
+        shards: int = SHARDS,
     ) -> None:
         super().__init__()
+        told = as_kind("options", options or EngineOptions(), EngineOptions)
         require(1 <= shards <= 2**15, "shards", f"be in 1..{2**15}", shards)
-        parts = shards if settings.horizon is None else SLOTS
-        require(max_users >= parts, "max_users", f"be at least {parts}, the parts that users fall into", max_users)
-        self._max_users = max_users
+        parts, most = shards if settings.horizon is None else SLOTS, told.max_agents
+        require(most >= parts, "max_agents", f"be at least {parts}, the parts that users fall into", most)
+        self._max_users = most
         self._settings = settings
         self._secret = secret or SecretPlace()
         self._shards = shards
-        names = settings.values or "value"
-        given = SampleFields(agent=user, value=names if value is None else value, time=time, id=id)
+        usual = SampleFields(agent="user", value=settings.values or "value")
         self._intake = SampleIntake.of(
-            given,
-            SampleFields(agent="user", value=names),
+            as_kind("fields", fields or usual, SampleFields),
+            usual,
             secret=secret,
-            max_future=max_future,
+            max_future=told.max_future,
             coordinates=len(settings.values or ()),
             privacy_unit="user",
         )

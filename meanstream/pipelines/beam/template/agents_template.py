@@ -50,19 +50,8 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
 
     if not is_template_file_place(options.source):
         read = ReadTopic(options, mapping, secret, own["idle_seconds"], "sample")
-        collaborate = CollaborateAgents(
-            settings,
-            secret=secret,
-            refresh=engine_options.refresh,
-            final_release=engine_options.final_release and engine_options.refresh is None,
-            allowed_lateness=engine_options.allowed_lateness,
-            shards=shards,
-            collaboration=engine_options.collaboration,
-            level=engine_options.level,
-            stddev=engine_options.stddev,
-            quantiles=engine_options.quantiles,
-            max_agents=engine_options.max_agents,
-        )
+        refresh = engine_options.refresh
+        collaborate = CollaborateAgents(settings, engine_options, secret=secret, refresh=refresh, shards=shards)
         return lambda pipeline: write_agents_file(pipeline | "Read" >> read | "Agents" >> collaborate, settings, places)
     place = SourcePlace(location=options.source, mapping=mapping)
     answer = AnswerAgentsSource(settings, place, engine_options, secret, shards=shards)

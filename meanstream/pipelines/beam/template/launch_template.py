@@ -96,7 +96,7 @@ def launch_beam_options(template: Template, given: Given, rest: Sequence[str]) -
     typed = PipelineOptions(list(rest))
     known = typed.get_all_options()
     unknown = typed.get_all_options(retain_unknown_options=True).keys() - known.keys()
-    names = [parameter.name for parameter in template.parameters]
+    names = [*template.parameters]
     for name in sorted(unknown):
         raise ValueError(
             f"{name} must be a parameter of this template or an option of Beam{closest_valid(name, names)}"

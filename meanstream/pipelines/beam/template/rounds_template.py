@@ -44,7 +44,7 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
 
     if not is_template_file_place(options.source):
         read = ReadTopic(options, mapping, secret, None, "user")
-        run = RunRounds(settings, secret=secret, shards=shards, max_users=options.max_users)
+        run = RunRounds(settings, options.engine_options(), secret=secret, shards=shards)
         return lambda pipeline: write_rounds_file((pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink)
     place = SourcePlace(location=options.source, mapping=mapping)
     answer = AnswerRoundsSource(settings, place, options.engine_options(), secret, shards=shards)

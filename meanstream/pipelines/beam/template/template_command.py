@@ -63,7 +63,7 @@ def _template_arguments(key: str, options: AgentsOptions | RoundsOptions) -> lis
         Naming all that are none of the template's.
     """
     refusals = Refusals()
-    known = {parameter.name for parameter in TEMPLATES[key].parameters}
+    known = TEMPLATES[key].parameters.keys()
     arguments = []
     for field in fields(options):
         value = getattr(options, field.name)

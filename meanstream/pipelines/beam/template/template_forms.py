@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from meanstream.operators.collaboration.registry import COLLABORATIONS
+from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.worker.worker_secret import RESOURCE
 
@@ -131,3 +133,15 @@ SECRET = Form(
 IMAGE = Form(
     r"[a-z0-9][A-Za-z0-9._:/-]*[:@][A-Za-z0-9._:-]+", "be an image with its tag or digest, such as REGISTRY/NAME:TAG"
 )
+_OF_USERS = tuple(name for name in ESTIMATORS if estimator_class(name).privacy_unit == "user")
+CURATORS = ", ".join(name for name in _OF_USERS if estimator_class(name).trust == "central")
+ESTIMATOR, COLLABORATION = choice_form(*_OF_USERS), choice_form(*COLLABORATIONS)
+MODE, TAILS, NOISE = choice_form("tuned", "paper"), choice_form("exponential"), choice_form("gaussian", "laplace")
+CALIBRATION = choice_form("analytic", "classical")
+COUNTER = choice_form("optimal", "toeplitz", "pm1", "pm2")
+
+
+def form_named(name: str) -> Form:
+    """Give the form that a declaration names."""
+    form: Form = globals()[name.upper()]
+    return form

@@ -31,7 +31,8 @@ from meanstream.pipelines.commands.demo.rounds_demo import demo_rounds
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.run_page import check_page_options, showing_page, stay_on_page
 from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -71,16 +72,17 @@ app.command("flights")(demo_flights)
 def demo(
     context: typer.Context,
     *,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of one flight's delay over the whole year.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Privacy budget of one flight's delay over the whole year.")] = 1e-6,
-    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for events and chart: a new one, or that of a demo.")] = Path(
+    epsilon: Annotated[float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)] = 1.0,
+    delta: Annotated[float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)] = 1e-6,
+    seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
+    out: Annotated[Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)] = Path(
         "out/demo"
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress lines.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Live page of the default method's run in the browser.")] = False,
-    page_address: Annotated[str, typer.Option(help="Address of --page; port 0 takes a free one.")] = "127.0.0.1:0",
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
+    page: Annotated[
+        bool, cli_option("Live page of the default method's run in the browser.", OUTPUT, "--page")
+    ] = False,
+    page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
     """Replay the flights of New York in 2013, with a private mean delay for each aircraft.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meanstream.pipelines.commands.command_outputs import require_new_output, save_output
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ def demo_flights(
         Path, typer.Argument(help="CSV file to write: a new one, or an earlier one of this command.")
     ] = Path("flights.csv"),
     *,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Write the flights as CSV, one per line with all columns, for other commands.

@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from meanstream.pipelines.commands.command_outputs import save_output_figure, take_output_folder, writing_output
 from meanstream.pipelines.commands.demo.flights import LOWER, MARK, UPPER, flights_file, read_flights
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.run_page import check_page_options, showing_page, stay_on_page
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 
@@ -44,17 +43,16 @@ class Week:
 def demo_rounds(
     *,
     epsilon: Annotated[
-        float, typer.Option(help="Privacy budget of all flights of one aircraft within a window.")
+        float, cli_option("Privacy budget of all flights of one aircraft within a window.", PRIVACY)
     ] = 1.0,
-    window: Annotated[str, typer.Option(help="Length of a window.")] = "7d",
-    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for events and chart: a new one, or that of a demo.")] = Path(
+    window: Annotated[str, cli_option("Length of a window.", INPUT)] = "7d",
+    seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
+    out: Annotated[Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)] = Path(
         "out/demo-rounds"
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress lines.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Live page in the browser.")] = False,
-    page_address: Annotated[str, typer.Option(help="Address of --page; port 0 takes a free one.")] = "127.0.0.1:0",
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
+    page: Annotated[bool, cli_option("Live page in the browser.", OUTPUT, "--page")] = False,
+    page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
     """Replay the flights of New York in 2013, with one private mean delay over all aircraft per week.

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.evidence.audit_secret import thrown_away_secret
-from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-from meanstream.pipelines.options.shared_options import OPERATION, cli_option
+from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,55 +17,12 @@ if TYPE_CHECKING:
     from meanstream.operators.evidence.agents_audit import CanaryEvidence
     from meanstream.operators.evidence.audit_record import AuditRow
     from meanstream.operators.evidence.canaries import Canaries
+    from meanstream.pipelines.options.asked import AuditEngineOptions
 
 DEPLOYMENT = "audit"
-THROUGH = ("agents", "engine")
 CANARIES = {"agents": 100_000, "engine": 2_000}
 AGAIN = 2_000
 """Agents that run a second time, in another life and in another deployment."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditEngineOptions(AgentsOptions):
-    """What `run agents` takes, and how large the audit is; places and columns play no part."""
-
-    through: Annotated[
-        str | None,
-        cli_option(
-            "Part to audit: agents (the code that makes releases) | engine (all of it; default with --config).",
-            OPERATION,
-        ),
-    ] = None
-    canaries: Annotated[
-        int | None,
-        cli_option(
-            "Number of canaries, which are planted agents; default: 100,000, or 2,000 through the engine.", OPERATION
-        ),
-    ] = None
-    kills: Annotated[
-        int, cli_option("Number of kills of the engine at random points, each followed by a restart.", OPERATION)
-    ] = 20
-    seed: Annotated[
-        int | None,
-        cli_option("Seed of coins, kills and the temporary secret; default: a new one each time.", OPERATION),
-    ] = None
-
-    @property
-    def way(self) -> str:
-        """What the canaries run through."""
-        chosen = self.through or ("agents" if self.config is None else "engine")
-        if chosen not in THROUGH:
-            raise BadOption(f"through must be one of {', '.join(THROUGH)}, got {chosen!r}")
-        return chosen
-
-
-def _audited_settings(options: AuditEngineOptions) -> AgentsSettings:
-    """Check the privacy part; where nothing is said, the bounds are [0, 1], epsilon 1 and delta 1e-6."""
-    from dataclasses import replace
-
-    usual: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6}
-    given = {name: value for name, value in usual.items() if getattr(options, name) is None}
-    return replace(options, **given).settings()
 
 
 def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], list[str]]:
@@ -82,7 +36,7 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     from meanstream.operators.validation import require
 
     with refusing_options():
-        way, settings = options.way, _audited_settings(options)
+        way, settings = options.way, options.settings()
         require_auditable(settings.epsilon)
         agents = CANARIES[way] if options.canaries is None else options.canaries
         require(agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents)

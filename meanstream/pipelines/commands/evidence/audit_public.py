@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from meanstream.pipelines.commands.state.ledger_command import ledger_signature
-from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 
 if TYPE_CHECKING:
@@ -20,6 +17,7 @@ if TYPE_CHECKING:
     from meanstream.operators.evidence.audit_record import AuditRow
     from meanstream.operators.evidence.noise_law import NoiseLaw
     from meanstream.operators.records import Ints
+    from meanstream.pipelines.options.asked import AuditTopicOptions
 
 SAYS = {
     "conflict": "release ids with a second value",
@@ -31,15 +29,6 @@ SAYS = {
     "too_precise": "releases that declare less noise than promised",
 }
 """Reasons for which a release is none that the settings allow, in words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditTopicOptions(AgentSideOptions):
-    """What the makers of the releases have agreed on, as `run agents` takes it, and where the releases are."""
-
-    address: Annotated[
-        str | None, typer.Argument(help="Releases: kafka://HOST:PORT/TOPIC or FILE.jsonl.", metavar="ADDRESS")
-    ] = None
 
 
 def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], list[str]]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.commands.evidence.audit_engine import AuditEngineOptions, audit_engine_rows
-from meanstream.pipelines.commands.evidence.audit_public import AuditTopicOptions, audit_store_rows, audit_topic_rows
+from meanstream.pipelines.commands.evidence.audit_engine import audit_engine_rows
+from meanstream.pipelines.commands.evidence.audit_public import audit_store_rows, audit_topic_rows
 from meanstream.pipelines.commands.evidence.audit_rounds import audit_rounds_rows
 from meanstream.pipelines.commands.evidence.audit_table import show_audit
 from meanstream.pipelines.commands.state.ledger_command import SignatureOption, SignerOption
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, takes_options
+from meanstream.pipelines.options.base import JsonOption
+from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.pipelines.options.shared_options import ASKED
+from meanstream.pipelines.options.taken import takes_options
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.asked import AuditEngineOptions, AuditTopicOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -31,9 +37,8 @@ def mechanism(
         typer.Argument(help="Mechanisms: names or their beginnings (`channel`); default: all.", metavar="NAME"),
     ] = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of each mechanism.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Delta of mechanisms with Gaussian noise; others have none.")] = 1e-6,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    epsilon: Annotated[float, cli_option("Privacy budget of each mechanism.", PRIVACY)] = 1.0,
+    delta: Annotated[float, cli_option("Delta of mechanisms with Gaussian noise; others have none.", PRIVACY)] = 1e-6,
     as_json: JsonOption = False,
 ) -> None:
     """Count the outcomes of all random bits of each mechanism, on the code as it runs.
@@ -59,14 +64,14 @@ def mechanism(
 
 
 @app.command("engine")
-@takes_options(AuditEngineOptions)
+@takes_options("asked:AuditEngineOptions", typed=(*ASKED, "through", "canaries", "kills", "seed"))
 def engine(options: AuditEngineOptions) -> None:
     """Attack one run of the engine with planted agents, and bound epsilon from below.
 
     The first samples of each planted agent (canary) lie at a bound chosen by a coin. The audit guesses the coins
     from all releases. Noise that is too small, averaged, shared or reused fails, with exit code 1. The options are
-    those of `run agents`. --config audits that configuration, with deaths and replays in between. Sources, sinks
-    and columns are ignored.
+    those of `run agents`. --config or --store audits that configuration, with deaths and replays in between.
+    Sources, sinks and columns are ignored.
 
     \b
     Examples:
@@ -83,7 +88,6 @@ def store(
     *,
     signature: SignatureOption = None,
     signer: SignerOption = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Check a store from its public ledger: chain, spend, sums on the grid, law of the noise.
@@ -102,15 +106,16 @@ def store(
 
 
 @app.command("topic")
-@takes_options(AuditTopicOptions)
+@takes_options("asked:AuditTopicOptions", typed=(*ASKED, "address"))
 def topic(options: AuditTopicOptions) -> None:
     """Check public releases against the promise: spend, one value per id, sums on the grid, law of the noise.
 
-    Takes bounds, epsilon, delta, counter and horizon as `run agents` does, from --config or one by one. Sources,
-    sinks and columns are ignored. Faults are named, and the exit code is 1.
+    The promise is that of --store or of the run's --config, or bounds, epsilon and delta. Sources, sinks and
+    columns are ignored. Faults are named, and the exit code is 1.
 
     \b
     Example:
+      meanstream audit topic releases.jsonl --config run.yaml
       meanstream audit topic releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6
     """  # noqa: D301 - click reads the escape
     begun = time.monotonic()
@@ -124,13 +129,12 @@ def rounds(
         list[str] | None, typer.Argument(help="Estimators of local privacy; default: all.", metavar="NAME")
     ] = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of everything that one user sends.")] = 1.0,
-    users: Annotated[int, typer.Option(help="Number of canaries, which are planted users.")] = 100_000,
+    epsilon: Annotated[float, cli_option("Privacy budget of everything that one user sends.", PRIVACY)] = 1.0,
+    users: Annotated[int, cli_option("Number of canaries, which are planted users.", INPUT)] = 100_000,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the coins and of the temporary secret; default: a new one each time."),
+        cli_option("Seed of the coins and of the temporary secret; default: a new one each time.", INPUT),
     ] = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Attack users' reports with planted samples, and bound epsilon from below.

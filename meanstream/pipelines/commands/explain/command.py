@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,18 +18,22 @@ from meanstream.pipelines.commands.explain.explain_odds import (
     explain_odds_of_agents,
 )
 from meanstream.pipelines.commands.explain.explain_registry import (
-    RegistryOption,
     print_registry_record,
     registry_record_of_agents,
 )
 from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds
 from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines, explain_unit_name
 from meanstream.pipelines.commands.explain.plan_together import explain_together
-from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.base import print_options_json, takes_options
+from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
-from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.pipelines.options.shared_options import ASKED
+from meanstream.pipelines.options.taken import takes_options
 
+ASKED_ROUNDS = (
+    *("config", "store", "lower", "upper", "epsilon", "window", "json"),
+    *("estimator", "option", "users", "sizes", "registry"),
+)
+"""Options of a command line that asks about rounds; a file and the environment may give all others."""
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""
 
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.kept import KeptSums
     from meanstream.operators.agents.kept_window import KeptWindow
     from meanstream.operators.records import Ints
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.asked import ExplainAgentsOptions
+    from meanstream.pipelines.options.asked_rounds import ExplainRoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -47,35 +54,23 @@ def explain() -> None:
     """Show what a configuration protects, before anything runs."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExplainAgentsOptions(AgentsOptions):
-    """What `run agents` takes, and for whom it is explained."""
-
-    registry: RegistryOption = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainRoundsOptions(RoundsOptions):
-    """What `run rounds` takes, and for whom it is explained."""
-
-    registry: RegistryOption = False
-
-
 @app.command("agents")
-@takes_options(ExplainAgentsOptions, required=("lower", "upper", "epsilon", "delta"))
+@takes_options("asked:ExplainAgentsOptions", typed=(*ASKED, "memory", "quantiles", "registry"))
 def explain_agents_command(options: ExplainAgentsOptions) -> None:
     """Explain agents: who is protected against whom and how much, the mechanisms and their noise, who sees what.
 
     Also prints the error for several values of epsilon. --registry writes a draft for the registry of deployments.
+    --config takes the file of a run, with all of its options; --store takes the settings of a store.
 
     \b
     Examples:
       meanstream explain agents --lower -30 --upper 120 --epsilon 1 --delta 1e-6
       meanstream explain agents --config run.yaml --registry
+      meanstream explain agents --store state.db
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
-        collaboration = explain_command_collaboration(options, settings)
+        collaboration = explain_command_collaboration(replace(options, mode=settings.mode), settings)
     facts = {**explain_command_privacy(settings, options.asked_quantiles), "collaboration": collaboration}
     if options.registry:
         print_registry_record(registry_record_of_agents(facts), as_json=options.json)
@@ -89,16 +84,18 @@ app.command("together")(explain_together)
 
 
 @app.command("rounds")
-@takes_options(ExplainRoundsOptions, required=("lower", "upper", "epsilon"))
+@takes_options("asked_rounds:ExplainRoundsOptions", typed=ASKED_ROUNDS)
 def explain_rounds_command(options: ExplainRoundsOptions) -> None:
     """Explain rounds: who is protected against whom and how much, the mechanisms, who sees what, coverage.
 
     Also prints the error for several values of epsilon. --registry writes a draft for the registry of deployments.
+    --config takes the file of a run, with all of its options; --store takes the settings of a store.
 
     \b
     Examples:
       meanstream explain rounds --lower -30 --upper 120 --epsilon 1 --window 7d --users 4000 --sizes uniform:1,199
       meanstream explain rounds --config rounds.yaml
+      meanstream explain rounds --store meanstream-rounds.db --users 4000
     """  # noqa: D301 - click reads the escape
     explain_rounds(options, registry=options.registry)
 

@@ -9,18 +9,10 @@ from __future__ import annotations
 import re
 import sys
 from importlib.metadata import version
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from meanstream.pipelines.options.base import print_options_json
 
-RegistryOption = Annotated[
-    bool,
-    typer.Option(
-        "--registry", help="Write YAML for the DP Deployments Registry, with gaps for the facts that only you know."
-    ),
-]
 YOURS = "TO BE FILLED IN"
 _NAMELESS = "the store of the deployment makes a name and keeps it"
 

@@ -23,10 +23,10 @@ from meanstream.pipelines.commands.explain.explain_simulated import (
 from meanstream.pipelines.commands.explain.explain_unit import ADDS_UP, NO_AMPLIFICATION, explain_unit_name
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
-from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.round_protocol import Estimator
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 USERS = 10_000

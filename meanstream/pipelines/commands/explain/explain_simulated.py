@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.rings import ring_module
+
 if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig
     from meanstream.operators.rounds.round_protocol import Estimator
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+
+SIMULATOR = "operators.papers.simulation.simulated_rounds"
 
 SIZES = "uniform:1,199"
 """Used for figures if --sizes is not set."""
@@ -29,10 +33,9 @@ def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: in
     """Name the channels of the design, and of one simulated round; of one mean only."""
     if not settings.one_mean:
         return []
-    from meanstream.operators.papers.simulation.simulated_rounds import simulate_round
     from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 
-    answer = simulate_round(_config(settings, users, None), estimator)
+    answer = ring_module(SIMULATOR).simulate_round(_config(settings, users, None), estimator)
     half = simulated_half_bounds(settings)
     found = []
     for name in sorted((_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)):
@@ -85,8 +88,6 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
 
 
 def _config(settings: RoundsSettings, users: int, law: str | None, **changes: Any) -> RoundsConfig:
-    from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig
-
     plain: dict[str, Any] = {
         "estimator": settings.estimator,
         "users": users,
@@ -97,13 +98,14 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
         "runs": _runs(users),
         "mode": settings.mode,
     }
-    return RoundsConfig(**{**plain, **changes})
+    config: RoundsConfig = ring_module(SIMULATOR).RoundsConfig(**{**plain, **changes})
+    return config
 
 
 def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
     from meanstream.operators.estimators.registry import estimator_taken_for
-    from meanstream.operators.papers.simulation.simulated_rounds import simulate_rounds
 
+    simulate_rounds = ring_module(SIMULATOR).simulate_rounds
     half = simulated_half_bounds(settings)
     name, _, number = (law or "").partition(":")
     place = {"data": PLACES[name]} if name in PLACES else {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.explain.plan_agents import plan_agents
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.store_settings import settings_of_rounds_store
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,51 +33,66 @@ class PlanOptions:
     """What a user says about the round that is planned."""
 
     config: ConfigOption = None
+    store: Annotated[Path | None, cli_option("Store of `run rounds`, for its bounds, epsilon and sizes.", INPUT)] = None
     users: Annotated[
         int | None,
-        typer.Option(help="Number of users; default: the names in --sizes FILE.csv:column.", min=1),
+        cli_option("Number of users; default: the names in --sizes FILE.csv:column.", INPUT, min=1, first=True),
     ] = None
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of one user's window of samples.")] = None
+    epsilon: Annotated[
+        float | None, cli_option("Privacy budget of one user's window of samples.", PRIVACY, first=True)
+    ] = None
     sizes: Annotated[
         str | None,
-        typer.Option(
-            help="Samples per user: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
-            "FILE.csv:column (rows per value)."
+        cli_option(
+            "Samples per user: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
+            "FILE.csv:column (rows per value).",
+            INPUT,
+            first=True,
         ),
     ] = None
-    lower: Annotated[float, typer.Option(help="Lower bound of a value, declared without a look at the data.")] = -1.0
-    upper: Annotated[float, typer.Option(help="Upper bound of a value, declared without a look at the data.")] = 1.0
+    lower: Annotated[
+        float, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY, first=True)
+    ] = -1.0
+    upper: Annotated[
+        float, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY, first=True)
+    ] = 1.0
     between_users: Annotated[
         float | None,
-        typer.Option(
-            help="Declared bound on the standard deviation of users' own means, in the value's unit; 0 if all users "
-            "draw from one law. Default: no assumption."
+        cli_option(
+            "Declared bound on the standard deviation of users' own means, in the value's unit; 0 if all users "
+            "draw from one law. Default: no assumption.",
+            INPUT,
+            first=True,
         ),
     ] = None
     tails: Annotated[
         str | None,
-        typer.Option(
-            help="Declared tails of users' means: exponential (few lie far from the others); default: no assumption."
+        cli_option(
+            "Declared tails of users' means: exponential (few lie far from the others); default: no assumption.",
+            INPUT,
+            first=True,
         ),
     ] = None
     target_half_width: Annotated[
         float | None,
-        typer.Option(help="Desired half-width of the interval; prints the users and the epsilon that it needs."),
+        cli_option(
+            "Desired half-width of the interval; prints the users and the epsilon that it needs.", INPUT, first=True
+        ),
     ] = None
-    level: Annotated[float, typer.Option(help="Coverage of the interval.")] = 0.95
-    dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector, to plan its mean.", min=1)] = None
+    level: Annotated[float, cli_option("Coverage of the interval.", INPUT, first=True)] = 0.95
+    dimension: Annotated[int | None, cli_option("Coordinates of a vector, to plan its mean.", INPUT, min=1)] = None
     sparsity: Annotated[
-        int | None, typer.Option(help="Largest number of coordinates that differ from the middle of the bounds.", min=1)
+        int | None, cli_option("Largest number of coordinates that differ from the middle of the bounds.", INPUT, min=1)
     ] = None
     radius: Annotated[
         float | None,
-        typer.Option(help="Radius of a ball around the middle that holds all vectors, in the unit of the value."),
+        cli_option("Radius of a ball around the middle that holds all vectors, in the unit of the value.", INPUT),
     ] = None
-    density: Annotated[bool, typer.Option("--density", help="Plan of the density of the samples.")] = False
+    density: Annotated[bool, cli_option("Plan of the density of the samples.", INPUT, "--density")] = False
     smoothness: Annotated[
-        int | None, typer.Option(help="Number of derivatives of that density (default 2).", min=1)
+        int | None, cli_option("Number of derivatives of that density (default 2).", INPUT, min=1)
     ] = None
-    components: Annotated[int | None, typer.Option(help="Components of a mixture, to plan their means.", min=1)] = None
+    components: Annotated[int | None, cli_option("Components of a mixture, to plan their means.", INPUT, min=1)] = None
     json: JsonOption = False
 
 
@@ -98,7 +118,14 @@ app.command("agents")(plan_agents)
 
 
 @app.command("rounds")
-@takes_options(PlanOptions)
+@takes_options(
+    PlanOptions,
+    typed=(
+        *("config", "store", "users", "epsilon", "sizes", "lower", "upper", "between_users", "tails", "level"),
+        *("target_half_width", "dimension", "sparsity", "radius", "density", "smoothness", "components", "json"),
+    ),
+    also=("rounds_options:RoundsOptions",),
+)
 def plan_rounds(options: PlanOptions) -> None:
     """Predict the error of each estimator of a population's mean, and recommend one.
 
@@ -109,6 +136,7 @@ def plan_rounds(options: PlanOptions) -> None:
     \b
     Examples:
       meanstream plan rounds --users 4000 --epsilon 1 --sizes uniform:1,199 --lower -30 --upper 120
+      meanstream plan rounds --config rounds.yaml --users 4000 --sizes uniform:1,199
       meanstream plan rounds --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4
@@ -116,6 +144,7 @@ def plan_rounds(options: PlanOptions) -> None:
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
+    options = _with_settings_of_store(options)
     for name in ("epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
@@ -130,6 +159,20 @@ def plan_rounds(options: PlanOptions) -> None:
         _print_table(found)
     else:
         _print_family(found)
+
+
+def _with_settings_of_store(options: PlanOptions) -> PlanOptions:
+    """Fill in the settings of a store, where they are not given."""
+    if options.store is None:
+        return options
+    kept = settings_of_rounds_store(options.store)
+    default = {field.name: field.default for field in fields(PlanOptions)}
+    names = ("epsilon", "lower", "upper", "sizes", "users", "between_users", "tails", "level")
+    left = [name for name in names if getattr(options, name) == default[name]]
+    with refusing_options():
+        for name in ("lower", "upper"):
+            require(isinstance(getattr(kept, name), float), "store", "be one of a single mean", str(options.store))
+    return replace(options, **{name: getattr(kept, name) for name in left})
 
 
 def _forecast(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.base import JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.pipelines.options.taken import prepare_commands, takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 HOW = (
     "The squares of mu add up for Gaussian mechanisms, epsilon and delta for all others. "
@@ -28,13 +30,13 @@ _READERS = typer.Typer(help="Options of a configuration; not a command.")
 
 
 @_READERS.command("agents")
-@takes_options(AgentsOptions)
+@takes_options("agents_options:AgentsOptions")
 def _agents(_: AgentsOptions) -> None:
     """Have the options of agents."""
 
 
 @_READERS.command("rounds")
-@takes_options(RoundsOptions)
+@takes_options("rounds_options:RoundsOptions")
 def _rounds(_: RoundsOptions) -> None:
     """Have the options of rounds."""
 
@@ -110,10 +112,14 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _part(path: Path) -> Part:
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
+
+    prepare_commands(_READERS)
     commands: Any = typer.main.get_command(_READERS)
     kind = "rounds" if _is_of_rounds(path) else "agents"
     with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
-        given = {name: value for name, value in context.params.items() if name != "print_config"}
+        given = {name: value for name, value in context.params.items() if name not in ("print_config", "help_all")}
     with refusing_options():
         return (
             _of_rounds(path, RoundsOptions(**given)) if kind == "rounds" else _of_agents(path, AgentsOptions(**given))

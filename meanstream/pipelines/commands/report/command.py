@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from meanstream.pipelines.commands.command_outputs import require_new_output, save_output
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 
@@ -19,13 +20,12 @@ def report(
     *,
     out: Annotated[Path, typer.Argument(help="HTML file to write: a new one, or an earlier report.")],
     store: Annotated[
-        Path | None, typer.Option(help="Store of `run agents` or `run rounds`; its engine may be running.")
+        Path | None, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)
     ] = None,
     result: Annotated[
         Path | None,
-        typer.Option(help="Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`."),
+        cli_option("Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`.", INPUT),
     ] = None,
-    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write charts, the privacy promise, reliability and the commands into one HTML file.
@@ -51,7 +51,7 @@ def report(
     if (store is None) == (result is None):
         raise BadOption("store must be given, or result: one of the two")
     require_matplotlib_for_plots()
-    _check_place(out, store=store, read={"result": result, "config": config})
+    _check_place(out, store=store, read={"result": result})
     try:
         found = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
     except StoreError as error:

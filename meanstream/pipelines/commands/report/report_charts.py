@@ -48,10 +48,14 @@ def population_chart(found: Mapping[str, Any]) -> str:
 
     def draw(axes: Any) -> None:
         axes.fill_between(density["value"], density["density"], color=BLUE, alpha=0.18, lw=0)
-        axes.plot(density["value"], density["density"], color=BLUE, label="prior density")
+        axes.plot(density["value"], density["density"], color=BLUE, label="prior")
         top = [1.07 * max(density["density"])] * len(centers)
         axes.errorbar(centers, top, xerr=spread, fmt="v", color=ORANGE, label="centers")
-        axes.set(xlabel="mean of an agent, value's unit", xlim=(density["value"][0], density["value"][-1]))
+        axes.set(
+            xlabel="mean of an agent, value's unit",
+            ylabel="prior density",
+            xlim=(density["value"][0], density["value"][-1]),
+        )
         axes.set_ylim(bottom=0)
 
     return _picture("population", draw)
@@ -66,6 +70,7 @@ def counts_chart(found: Mapping[str, Any]) -> str:
         axes.fill_between(found["n"], low, high, color=BLUE, alpha=0.18, lw=0)
         axes.plot(found["n"], center, "o-", ms=3, color=BLUE, label="center, and spread of means")
         axes.set(xscale="log", xlabel="samples of an agent", ylabel="mean, value's unit")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
 
     return _picture("counts", draw)
 

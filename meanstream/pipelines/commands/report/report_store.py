@@ -125,8 +125,9 @@ def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
 
 
-def _times_narrower(gain: float) -> str:
-    return f"{gain:.2f} times narrower" if gain >= 1 else f"{1 / gain:.2f} times wider"
+def _shorter(gain: float) -> str:
+    shorter = round(100 * (1 - 1 / gain))
+    return f"{abs(shorter)} % {'shorter' if shorter >= 0 else 'longer'}"
 
 
 def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] | None, list[ReportPart]]:
@@ -144,12 +145,12 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
         "Half-width of the intervals from releases alone: median, and 10 % to 90 % quantile over agents. Together uses "
         "a population learned from all releases, alone uses each agent's own releases. Agents know more, since their "
         "own samples have no noise for themselves. "
-        f"At the end intervals are {_times_narrower(gain)} together (median), by releases alone."
+        f"At the end intervals are {_shorter(gain)} together than alone (median), by releases alone."
     )
     table = [
         (
             f"center {report_part_number(c['center'])}",
-            f"weight {c['weight']:.0%}, {report_part_number(c['agents'])} agents, "
+            f"weight {100 * c['weight']:.0f} %, {report_part_number(c['agents'])} agents, "
             f"standard error {report_part_number(c['center_stddev'])}",
         )
         for c in fitted["components"]
@@ -171,7 +172,7 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     ]
     goes = fitted["goes_with_count"]
     if goes is not None and goes["probability"] >= PROBABLE and goes["n"]:
-        said = f"Means go with the number of an agent's samples: {goes['probability']:.0%} probable."
+        said = f"Means depend on the number of samples: {100 * goes['probability']:.0f} % probable."
         parts.append(ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes)))
     parts += covariates_parts(fitted["covariates"])
     return (points["first_time"], points["event_time"][-1]), parts

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from meanstream.pipelines.commands.run.run_agents import host_agents
-from meanstream.pipelines.commands.run.run_collaborate import host_collaboration as run_collaborate
-from meanstream.pipelines.commands.run.run_rounds import host_rounds
+from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
-from meanstream.pipelines.options.agent_side import AgentSideOptions
-from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.base import takes_options
-from meanstream.pipelines.options.collaborate_options import CollaborateOptions
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.pipelines.options.taken import takes_options
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.agent_side import AgentSideOptions
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.collaborate_options import CollaborateOptions
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -24,9 +26,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options(
-    AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=tell_unknown_variables
-)
+@takes_options("agents_options:AgentsOptions", beforehand=tell_unknown_variables)
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
@@ -36,6 +36,8 @@ def run_agents_command(options: AgentsOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --sink estimates.jsonl --releases releases.jsonl
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.run.run_agents import host_agents
+
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None and options.runner is None:
@@ -43,17 +45,11 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner is None:
         host_agents(options)
         return
-    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
-
-    run_agents_on_beam(options, options.runner)
+    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")
-@takes_options(
-    AgentSideOptions,
-    required=("source", "lower", "upper", "epsilon", "delta", "releases"),
-    beforehand=tell_unknown_variables,
-)
+@takes_options("agent_side:AgentSideOptions", beforehand=tell_unknown_variables)
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -65,13 +61,15 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --releases 'kafka://shared:9092/releases?config=shared.yaml'
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.run.run_agents import host_agents
+
     if options.releases is None:
         raise BadOption("releases must be given")
     host_agents(options)
 
 
 @app.command("collaborate")
-@takes_options(CollaborateOptions, required=("releases", "store"), beforehand=tell_unknown_variables)
+@takes_options("collaborate_options:CollaborateOptions", beforehand=tell_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -81,13 +79,13 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
     Example:
       meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
     """  # noqa: D301 - click reads the escape
-    run_collaborate(options)
+    from meanstream.pipelines.commands.run.run_collaborate import host_collaboration
+
+    host_collaboration(options)
 
 
 @app.command("rounds")
-@takes_options(
-    RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=tell_unknown_variables
-)
+@takes_options("rounds_options:RoundsOptions", beforehand=tell_unknown_variables)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.
 
@@ -99,4 +97,6 @@ def run_rounds_command(options: RoundsOptions) -> None:
       meanstream run rounds --from-reports reports.jsonl --stages stages.jsonl --store statistician.db \\
         --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.run.run_rounds import host_rounds
+
     host_rounds(options)

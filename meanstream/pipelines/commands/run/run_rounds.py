@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.checks import check_rounds_options, ending_run
 from meanstream.pipelines.commands.run.private_files import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress_line import Progress
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
 def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were asked for, and say what was done."""
     if options.runner is not None:
-        from meanstream.pipelines.beam.commands.run_rounds_on_beam import run_rounds_on_beam
-
-        run_rounds_on_beam(options, options.runner)
+        ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(options, options.runner)
         return
     _check_sides(options)
     if options.dry_run and options.from_reports is not None:

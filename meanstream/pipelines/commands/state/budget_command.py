@@ -8,9 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
@@ -20,12 +19,11 @@ if TYPE_CHECKING:
 
 def budget(
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run rounds`; its engine may be running.")],
-    agent: Annotated[str | None, typer.Option(help="One agent (or user) to show, without the summary.")] = None,
+    store: Annotated[Path, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)],
+    agent: Annotated[str | None, cli_option("One agent (or user) to show, without the summary.", INPUT)] = None,
     as_of: Annotated[
-        str | None, typer.Option(help="Event time up to which releases count (ISO 8601, default UTC).")
+        str | None, cli_option("Event time up to which releases count (ISO 8601, default UTC).", INPUT)
     ] = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Show each agent's releases, spent and left, and when its budget ends.

@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meanstream.pipelines.commands.command_outputs import writing_output
-from meanstream.pipelines.commands.state.dlq_replay import ReplayOptions, replay_dead_letters
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.asked import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.store.state_store import Store
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[str, typer.Option("--dead-letters", help="Dead letters: .jsonl, .parquet or kafka://...")]
-ReasonOption = Annotated[list[str] | None, typer.Option(help="Reason to select; may be repeated.")]
+PlaceOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
+ReasonOption = Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)]
 StoreOption = Annotated[
-    Path | None, typer.Option(help="Store of the run, to leave out records that a replay has counted since.")
+    Path | None, cli_option("Store of the run, to leave out records that a replay has counted since.", INPUT)
 ]
 
 
@@ -38,7 +41,6 @@ def dlq_list(
     *,
     dead_letters: PlaceOption,
     store: StoreOption = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Count dead letters by reason, source and partition.
@@ -63,14 +65,13 @@ def dlq_show(
     *,
     dead_letters: PlaceOption,
     reason: ReasonOption = None,
-    partition: Annotated[int | None, typer.Option(help="Partition to select.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source to select and to read; required by --raw-to.")] = None,
+    partition: Annotated[int | None, cli_option("Partition to select.", INPUT)] = None,
+    source: Annotated[str | None, cli_option("Source to select and to read; required by --raw-to.", INPUT)] = None,
     store: StoreOption = None,
-    limit: Annotated[int, typer.Option(help="Largest number of records to show.", min=1)] = 100,
+    limit: Annotated[int, cli_option("Largest number of records to show.", INPUT, min=1)] = 100,
     raw_to: Annotated[
-        Path | None, typer.Option(help="New private file for the records themselves (mode 0600).")
+        Path | None, cli_option("New private file for the records themselves (mode 0600).", OUTPUT)
     ] = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Show dead letters: reason, position and size; with --raw-to also the records, in a file.
@@ -104,17 +105,21 @@ def dlq_show(
 
 
 @app.command("replay")
-@takes_options(ReplayOptions)
+@takes_options(
+    "asked:ReplayOptions",
+    typed=("config", "store", "source", "from_", "reason", "dead_letters", "secret_file", "dry_run", "json", "quiet"),
+)
 def dlq_replay_again(options: ReplayOptions) -> None:
     """Count rejected records that are valid now, with the options of the run, on its store, each once.
 
     A record may become valid: a column name was corrected, a schema version is known, bounds clip, or its time has
     come. A late record counts from now on. Other records get a new dead letter. Stop the run on the store first,
-    and start it again afterwards.
+    and start it again afterwards. With --store alone, settings and columns are those of the store.
 
     \b
     Example:
       meanstream dlq replay --config run.yaml --from dead_letters.jsonl --reason late
+      meanstream dlq replay --store state.db --source flights.csv --from dead_letters.jsonl
     """  # noqa: D301 - click reads the escape
     replay_dead_letters(options)
 

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.progress_line import log_progress_summary
 from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.run_engine import Input
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
-from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import option_location, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-from meanstream.pipelines.options.shared_options import INPUT
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.asked import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.replay.replay_letters import Replay
     from meanstream.streaming.store.store_deployment import Deployment
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions(AgentsOptions):
-    """The options of the run whose records were not used, and which of them to replay."""
-
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", help="Dead letters to replay; default: those of --dead-letters.", rich_help_panel=INPUT),
-    ] = None
-    reason: Annotated[
-        list[str] | None, typer.Option(help="Reason to select; may be repeated.", rich_help_panel=INPUT)
-    ] = None
-
-
+COLUMNS = ("agent", "value", "time", "id", "person", "layout", "numbers_in_text")
 _TOLD = {
     "dead_letters": "records with dead letters",
     "replayed": "replayed",
@@ -49,6 +34,7 @@ _TOLD = {
 
 def replay_dead_letters(options: ReplayOptions) -> None:
     """Run the engine on the records, and say what became of them."""
+    options = _with_columns_of_store(options)
     letters = _letters(options)
     if options.dry_run:
         dry_run_agents(options)
@@ -93,6 +79,23 @@ def _letters(options: ReplayOptions) -> DeadLetters:
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
     return letters.of(reasons=options.reason or [reason for reason in REASONS if reason not in FINAL])
+
+
+def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
+    """Fill in the columns that the store is filled from, where a store is named and no columns are given."""
+    from contextlib import closing
+
+    from meanstream.streaming.store.source_identity import source_identity_of
+    from meanstream.streaming.store.state_store import Store, StoreError
+
+    if not options.of_store:
+        return options
+    try:
+        with closing(Store.read(options.store)) as store:
+            known = source_identity_of(store) or {}
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    return replace(options, **{name: known[name] for name in COLUMNS if name in known and name not in options.said})
 
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 
 def forget(
     agent: Annotated[str, typer.Argument(help="Name of the agent.", metavar="AGENT")],
     *,
-    store: Annotated[Path, typer.Option(help="Store of an engine of agents, which is stopped.")],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    store: Annotated[Path, cli_option("Store of an engine of agents, which is stopped.", INPUT)],
     as_json: JsonOption = False,
 ) -> None:
     """Erase all that is private of an agent from a store, for good; its further samples are rejected.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 def get(
     agent: Annotated[str, typer.Argument(help="Agent to show.")],
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run agent-side`; its engine may be running.")],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    store: Annotated[Path, cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT)],
     as_json: JsonOption = False,
 ) -> None:
     """Show an agent's newest estimate with its interval, age and budget.

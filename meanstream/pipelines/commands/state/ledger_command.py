@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 
 if TYPE_CHECKING:
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 SignatureOption = Annotated[
-    Path | None, typer.Option(help="Signed head of `ledger sign`; the ledger must begin with it.")
+    Path | None, cli_option("Signed head of `ledger sign`; the ledger must begin with it.", INPUT)
 ]
 SignerOption = Annotated[
-    Path | None, typer.Option(help="Public key of the signer (FILE.pub of `secret new --signing`).")
+    Path | None, cli_option("Public key of the signer (FILE.pub of `secret new --signing`).", INPUT)
 ]
 
 
@@ -35,16 +36,15 @@ def ledger() -> None:
 @app.command("verify")
 def ledger_verify(
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents`; its engine may be running.")],
+    store: Annotated[Path, cli_option("Store of `run agents`; its engine may be running.", INPUT)],
     head: Annotated[
-        str | None, typer.Option(help="Earlier printed head, which the ledger must contain.", metavar="DIGEST")
+        str | None, cli_option("Earlier printed head, which the ledger must contain.", INPUT, metavar="DIGEST")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(help="Earlier printed number of rows; with --head, the position of that head.")
+        int | None, cli_option("Earlier printed number of rows; with --head, the position of that head.", INPUT)
     ] = None,
     signature: SignatureOption = None,
     signer: SignerOption = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the hash chain of all releases and compare it with every row; print rows, agents and the head.
@@ -79,10 +79,9 @@ def ledger_verify(
 @app.command("sign")
 def ledger_sign(
     *,
-    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running.")],
-    signing_key: Annotated[Path, typer.Option(help="Private key of `secret new --signing`.")],
-    to: Annotated[Path, typer.Option(help="New file for the signed head (public).")],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    store: Annotated[Path, cli_option("Store of an engine, which may be running.", INPUT)],
+    signing_key: Annotated[Path, cli_option("Private key of `secret new --signing`.", PRIVACY)],
+    to: Annotated[Path, cli_option("New file for the signed head (public).", OUTPUT)],
     as_json: JsonOption = False,
 ) -> None:
     """Verify a ledger and sign its head, so that others can check its beginning and its owner.
@@ -148,9 +147,8 @@ def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -
 @app.command("backup")
 def ledger_backup(
     *,
-    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running.")],
-    to: Annotated[Path, typer.Option(help="New file for the copy (private, as the store).")],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    store: Annotated[Path, cli_option("Store of an engine, which may be running.", INPUT)],
+    to: Annotated[Path, cli_option("New file for the copy (private, as the store).", OUTPUT)],
     as_json: JsonOption = False,
 ) -> None:
     """Copy a store with its ledger at one commit, verify the copy, and print its rows, agents and head.

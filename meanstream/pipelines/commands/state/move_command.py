@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, option_environment
+from meanstream.pipelines.options.base import JsonOption, option_environment
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
@@ -19,13 +20,12 @@ if TYPE_CHECKING:
 
 def move(
     *,
-    from_: Annotated[Path, typer.Option("--from", help="Store that reads the partition now.")],
-    to: Annotated[Path, typer.Option(help="Store of the same deployment; created if it is missing.")],
-    partition: Annotated[int, typer.Option(help="Partition of the topic.", min=0)],
+    from_: Annotated[Path, cli_option("Store that reads the partition now.", INPUT, "--from")],
+    to: Annotated[Path, cli_option("Store of the same deployment; created if it is missing.", OUTPUT)],
+    partition: Annotated[int, cli_option("Partition of the topic.", INPUT, min=0)],
     secret_file: Annotated[
-        Path | None, typer.Option(help="Key of both stores; default: the file next to them.")
+        Path | None, cli_option("Key of both stores; default: the file next to them.", PRIVACY)
     ] = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Move a partition with its agents to another store; stop both engines first.

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -25,11 +26,10 @@ def secret_new(
     *,
     signing: Annotated[
         bool,
-        typer.Option(
-            "--signing", help="Key for signatures of a ledger's head (Ed25519), with the public key in FILE.pub."
+        cli_option(
+            "Key for signatures of a ledger's head (Ed25519), with the public key in FILE.pub.", INPUT, "--signing"
         ),
     ] = False,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Write a new key of 256 random bits to a new file, readable by its owner only.

@@ -12,7 +12,8 @@ import typer
 
 from meanstream.pipelines.commands.state.forget_command import forget
 from meanstream.pipelines.commands.state.move_command import move
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-StoreOption = Annotated[Path, typer.Option(help="Store of an engine.")]
+StoreOption = Annotated[Path, cli_option("Store of an engine.", INPUT)]
 
 
 @app.callback()
@@ -32,7 +33,6 @@ def store() -> None:
 def store_show(
     *,
     store: StoreOption,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Print the name of the deployment, the source of the store, and its adoptions.
@@ -66,22 +66,21 @@ def store_show(
 def store_adopt(
     *,
     store: StoreOption,
-    source: Annotated[str | None, typer.Option(help="Additional file or topic of the same data.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Column of the agent.")] = None,
-    user: Annotated[str | None, typer.Option(help="Column of the user, for rounds.")] = None,
-    value: Annotated[str | None, typer.Option(help="Column of the value.")] = None,
-    time: Annotated[str | None, typer.Option(help="Column of the event time.")] = None,
-    id: Annotated[str | None, typer.Option(help="Column of the id.")] = None,  # noqa: A002
-    person: Annotated[str | None, typer.Option(help="Column of the person within an agent.")] = None,
-    lateness: Annotated[str | None, typer.Option(help="Largest delay of a sample, for agents.")] = None,
+    source: Annotated[str | None, cli_option("Additional file or topic of the same data.", INPUT)] = None,
+    agent: Annotated[str | None, cli_option("Column of the agent.", INPUT)] = None,
+    user: Annotated[str | None, cli_option("Column of the user, for rounds.", INPUT)] = None,
+    value: Annotated[str | None, cli_option("Column of the value.", INPUT)] = None,
+    time: Annotated[str | None, cli_option("Column of the event time.", INPUT)] = None,
+    id: Annotated[str | None, cli_option("Column of the id.", INPUT)] = None,  # noqa: A002
+    person: Annotated[str | None, cli_option("Column of the person within an agent.", INPUT)] = None,
+    lateness: Annotated[str | None, cli_option("Largest delay of a sample, for agents.", INPUT)] = None,
     allowed_lateness: Annotated[
-        str | None, typer.Option(help="Time from the end of a window to its close, for rounds.")
+        str | None, cli_option("Time from the end of a window to its close, for rounds.", INPUT)
     ] = None,
     older_copy: Annotated[
         bool,
-        typer.Option("--older-copy", help="Confirmation that this is an older copy, on the input that it had read."),
+        cli_option("Confirmation that this is an older copy, on the input that it had read.", INPUT, "--older-copy"),
     ] = False,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Record that a store's data continue under another name, for good.

@@ -139,8 +139,8 @@ function drawCounts(found) {
   const probable = found && found.probability >= 0.5;
   place.hidden = !(probable && found.n.length);
   byId("counts-text").textContent = !found ? ""
-    : `Means go with the number of an agent's samples: ${Math.round(100 * found.probability)} % probable.` +
-      (probable ? " An agent is compared with those of its own number." : "");
+    : `Means depend on the number of samples: ${Math.round(100 * found.probability)} % probable.` +
+      (probable ? " Each agent is compared with agents that have about as many." : "");
   if (place.hidden) return;
   const low = found.center.map((center, i) => center - found.spread[i]);
   const high = found.center.map((center, i) => center + found.spread[i]);
@@ -329,7 +329,7 @@ function drawBudget(found, kind) {
   }
   const limit = found.horizon === null ? "; there is no limit" : ` of ${number(found.horizon)} ${what}`;
   const unit = found.horizon === null ? ` ${what}` : "";
-  byId("budget-text").textContent = `Who spent most has spent ${number(found.most)}${unit}${limit}.`;
+  byId("budget-text").textContent = `The most that one of the ${who} has spent: ${number(found.most)}${unit}${limit}.`;
   draw("budget", [{ x: found.labels, y: found.agents, type: "bar", marker: { color: color("blue") } }],
     layout({ title: found.horizon === null ? `${what} paid for` : "spent share of the budget", type: "category" }, { title: who }));
 }

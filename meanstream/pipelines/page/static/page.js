@@ -66,7 +66,7 @@ function tiles(found) {
 
 function tile([label, text]) {
   const found = Object.assign(document.createElement("div"), { className: "tile" });
-  const size = text.length > 16 ? "longer" : text.length > 9 ? "long" : "";
+  const size = text.length > 12 ? "longer" : text.length > 9 ? "long" : "";
   const value = Object.assign(document.createElement("b"), { textContent: text, className: size });
   value.dataset.name = label;
   found.append(value, Object.assign(document.createElement("span"), { className: "quiet", textContent: label }));

@@ -74,7 +74,7 @@ _TOPIC_UNKNOWN = (
 
 
 class TopicReader:
-    """Reads partitions that one store owns; see `meanstream.streaming.kafka.reading.kafka_source.KafkaSource` for the parameters."""
+    """Reads partitions that one store owns; see `kafka_source.KafkaSource` for the parameters."""
 
     def __init__(
         self,

@@ -11,7 +11,8 @@ import pytest
 
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
-from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, covariates_given
+from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, agent_covariates
+from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, by_agent, engine_on, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 
@@ -23,12 +24,16 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_a_pipeline_answers_as_the_engine_does(tmp_path: Path) -> None:
     import apache_beam as beam
 
-    world = engine_on(tmp_path, samples(), covariates=covariates_given(KINDS))
+    world = engine_on(tmp_path, samples(), covariates=agent_covariates(KINDS))
     stream = [samples()[place] for place in np.random.default_rng(7).permutation(600).tolist()]
     keep, events = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        made = pipeline | beam.Create(stream, reshuffle=False) | CollaborateAgents(SETTINGS, shards=4, covariates=KINDS)
+        made = (
+            pipeline
+            | beam.Create(stream, reshuffle=False)
+            | CollaborateAgents(SETTINGS, EngineOptions(covariates=agent_covariates(KINDS)), shards=4)
+        )
         _ = made.population | "Population" >> keep
         return made.estimates
 
@@ -44,7 +49,7 @@ def test_a_pipeline_answers_as_the_engine_does(tmp_path: Path) -> None:
 
 
 def test_codes_are_added_at_the_fit() -> None:
-    hashed = HashedCovariates(covariates_given(KINDS))
+    hashed = HashedCovariates(agent_covariates(KINDS))
     one = np.ones(2, np.int64)
     nobody = CovariateReleases(agent=7 * one, count=one, mean=np.ones(2), noise_variance=np.ones(2), codes=one[:, None])
     found = hashed.of_summary(nobody)
@@ -55,8 +60,8 @@ def test_codes_are_added_at_the_fit() -> None:
 
 def test_what_is_no_mapping_is_refused_in_one_line() -> None:
     with pytest.raises(TypeError, match="covariates must map agents to their attributes, got list"):
-        CollaborateAgents(SETTINGS, covariates=[1])  # type: ignore[arg-type]
+        agent_covariates([1])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="covariates must have one type of values in each column"):
-        CollaborateAgents(SETTINGS, covariates={"a": {"x": 1}, "b": {"x": "y"}})
+        agent_covariates({"a": {"x": 1}, "b": {"x": "y"}})
     with pytest.raises(ValueError, match="collaboration must be learned_prior or pooled_prior"):
-        CollaborateAgents(SETTINGS, covariates=KINDS, collaboration="none")
+        CollaborateAgents(SETTINGS, EngineOptions(covariates=agent_covariates(KINDS), collaboration="none"))

@@ -235,7 +235,9 @@ def test_every_window_is_answered_as_the_engine_would_have_at_its_end(
 ) -> None:
     settings, refresh = replace(SETTINGS, schedule=schedule, **changes), 28 * HOUR
     stream, asked = samples(400), (ASKED if settings.histogram_share else ())
-    estimates, released, _ = collaborate(stream[::-1], CollaborateAgents(settings, refresh=refresh, quantiles=asked))
+    estimates, released, _ = collaborate(
+        stream[::-1], CollaborateAgents(settings, EngineOptions(quantiles=asked), refresh=refresh)
+    )
     expected: list[bytes] = []
     for number in range(4):
         before = [sample for sample in stream if sample[2] < (number + 1) * refresh]
@@ -310,7 +312,9 @@ def test_agents_whose_names_have_one_number_get_their_own_answers(
     collaboration: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(answer, "record_agent_hash", lambda words: np.zeros(len(words), np.int64))
-    estimates, _, _ = collaborate(samples(), CollaborateAgents(SETTINGS, shards=2, collaboration=collaboration))
+    estimates, _, _ = collaborate(
+        samples(), CollaborateAgents(SETTINGS, EngineOptions(collaboration=collaboration), shards=2)
+    )
     expected = by_agent(engine_on(tmp_path, samples(), collaboration=collaboration).lines("estimates"))
     found = by_agent(estimates)
     assert len(estimates) == len(found) == len(expected) == 25
@@ -324,10 +328,8 @@ def test_nothing_is_made_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"refresh": 60.0, "final_release": True}, "final_release must be left out with refresh, got True"),
         ({"refresh": 0.0}, "refresh must be at least 1 s on Beam, got 0.0"),
         ({"shards": 0}, r"shards must be in 1\.\.32768, got 0"),
-        ({"allowed_lateness": -1.0}, "allowed_lateness must be at least 0, got -1.0"),
     ],
 )
 def test_what_does_not_go_is_refused(changes: dict[str, Any], message: str) -> None:

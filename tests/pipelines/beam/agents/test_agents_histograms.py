@@ -62,7 +62,11 @@ def collaborate(how: dict[str, Any], stream: list[Any], settings: Any = WITH) ->
     keep, released = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        answers = pipeline | beam.Create(stream, reshuffle=False) | CollaborateAgents(settings, quantiles=ASKED, **how)
+        answers = (
+            pipeline
+            | beam.Create(stream, reshuffle=False)
+            | CollaborateAgents(settings, EngineOptions(quantiles=ASKED), **how)
+        )
         _ = answers.releases | "Releases" >> keep
         return answers.estimates
 
@@ -332,7 +336,7 @@ def test_batches_with_other_bins_count_without_their_histograms() -> None:
     ("make", "message"),
     [
         (
-            lambda: CollaborateAgents(SETTINGS, quantiles=[0.5]),
+            lambda: CollaborateAgents(SETTINGS, EngineOptions(quantiles=(0.5,))),
             "quantiles must be left out with histogram_share 0, got",
         ),
         (lambda: SnapshotReleases(SETTINGS, OPTIONS), "quantiles must be left out with histogram_share 0, got"),
@@ -340,11 +344,7 @@ def test_batches_with_other_bins_count_without_their_histograms() -> None:
             lambda: EstimateAgents(SETTINGS, OPTIONS, AgentWindows(refresh=None), population=None),  # type: ignore[arg-type]
             "quantiles must be left out with histogram_share 0, got",
         ),
-        (lambda: CollaborateAgents(WITH, quantiles=[1.5]), r"quantiles must lie in \(0, 1\), got 1.5"),
-        (
-            lambda: CollaborateAgents(name="a", lower=0, upper=1, epsilon=1.0, delta=1e-6, histogram_share=0.1),
-            "histogram_share must be left out without quantiles or exceeds, got 0.1",
-        ),
+        (lambda: CollaborateAgents(WITH, EngineOptions(quantiles=(1.5,))), r"quantiles must lie in \(0, 1\), got 1.5"),
     ],
 )
 def test_what_cannot_be_told_is_refused_in_one_line(make: Any, message: str) -> None:
@@ -355,10 +355,9 @@ def test_what_cannot_be_told_is_refused_in_one_line(make: Any, message: str) -> 
 
 def test_settings_by_name_make_a_histogram_where_something_is_asked() -> None:
     given = {"name": "test", "lower": 0, "upper": 10, "epsilon": 1.0, "delta": 1e-6}
-    made = CollaborateAgents(**given, quantiles=[0.5], exceeds=[3.0])  # type: ignore[arg-type]
+    made = CollaborateAgents(options=EngineOptions(quantiles=(0.5,)), **given)  # type: ignore[arg-type]
     shown = made.display_data()
     assert shown["histogram_share"] == 0.1
-    assert shown["exceeds"] == "(3.0,)"
     assert shown["quantiles"] == "(0.5,)"
 
 

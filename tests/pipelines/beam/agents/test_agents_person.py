@@ -14,6 +14,7 @@ from meanstream.operators.agents.persons import PersonCounts
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
+from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
@@ -35,8 +36,8 @@ def _releases(transform: ReleaseMeans) -> Any:
     return beam.ptransform_fn(lambda pcoll: (pcoll | transform).releases)()
 
 
-def released(elements: Sequence[Any], **changes: Any) -> tuple[list[bytes], dict[str, int]]:
-    transform = ReleaseMeans(LIMITED, final_release=changes.pop("final_release", None), **changes)
+def released(elements: Sequence[Any], person: str | None = None, **changes: Any) -> tuple[list[bytes], dict[str, int]]:
+    transform = ReleaseMeans(LIMITED, fields=SampleFields(person=person), **changes)
     made, counters = run(elements, _releases(transform))
     return release_lines(made, LIMITED), counters
 
@@ -78,7 +79,7 @@ def test_windows_and_repeated_bundles_count_nobody_twice(engine: tuple[list[byte
     assert counters["rejected_over_person"] == engine[1]
     again = run(
         NAMED,
-        _releases(ReleaseMeans(LIMITED, person="patient", refresh=7 * HOUR)),
+        _releases(ReleaseMeans(LIMITED, fields=SampleFields(person="patient"), refresh=7 * HOUR)),
         options=["--direct_runner_bundle_repeat=2"],
     )[0]
     assert set(release_lines(again, LIMITED)) == set(lines)
@@ -122,4 +123,4 @@ def test_a_sample_without_a_person_is_rejected_alone(engine: tuple[list[bytes], 
 def test_what_cannot_be_meant_is_refused_when_the_pipeline_is_built(settings: Any, person: Any, message: str) -> None:
     rows = [beam.Row(agent="a", value=1.0, time=2.0, patient="p")]
     with pytest.raises(ValueError, match=f"^{message}$".replace("?", r"\?")):
-        run(rows, _releases(ReleaseMeans(settings, person=person)))
+        run(rows, _releases(ReleaseMeans(settings, fields=SampleFields(person=person))))

@@ -57,7 +57,7 @@ class World:
 
         def build(pipeline: beam.Pipeline) -> Any:
             collaborate = CollaborateAgents(
-                SETTINGS, refresh=refresh, collaboration=options.collaboration, level=options.level
+                SETTINGS, EngineOptions(collaboration=options.collaboration, level=options.level), refresh=refresh
             )
             answers = pipeline | beam.Create(stream, reshuffle=False) | collaborate
             _ = answers.releases | "Batches" >> keep_batches

@@ -17,6 +17,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from meanstream.pipelines.beam.agents import snapshot_releases as snapshot
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.beam.support.agents_world import SETTINGS, by_agent, engine_on, release_lines
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 
@@ -64,7 +65,7 @@ def test_samples_within_the_lateness_count_and_later_ones_do_not(tmp_path: Any) 
     keep, released = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        collaborate = CollaborateAgents(SETTINGS, refresh=10.0, allowed_lateness=5.0, shards=2)
+        collaborate = CollaborateAgents(SETTINGS, EngineOptions(allowed_lateness=5.0), refresh=10.0, shards=2)
         answers = pipeline | script() | collaborate
         _ = answers.releases | "Releases" >> keep
         return answers.estimates

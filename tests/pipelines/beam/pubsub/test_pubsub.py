@@ -28,6 +28,7 @@ from meanstream.pipelines.beam.input.parse_messages import ParseMessages
 from meanstream.pipelines.beam.pubsub import pubsub_names as names
 from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
 from meanstream.pipelines.beam.pubsub.write_pubsub import WritePubSub
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import DeadLetter, PersonalEstimate, Release
 from meanstream.streaming.sinks.sink_protocol import Trust
@@ -178,7 +179,7 @@ def test_what_is_not_used_is_counted_by_reason(tmp_path: Path) -> None:
     def build(pipeline: beam.Pipeline) -> Any:
         read = pipeline | beam.Create(messages) | parse
         _ = read.rejected | "Letters" >> keep
-        return (read.samples | ReleaseMeans(agents_world.SETTINGS, final_release=False)).releases
+        return (read.samples | ReleaseMeans(agents_world.SETTINGS, EngineOptions(final_release=False))).releases
 
     released, counters = run_pipeline(build)
     assert agents_world.release_lines(released) == engine(tmp_path)

@@ -11,6 +11,7 @@ from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
 from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.support.rounds_world import rounds_settings
@@ -46,7 +47,7 @@ def least(users: list[str], shards: int, most: int) -> set[str]:
 @pytest.mark.parametrize("window", ["1d", "session:7h"])
 def test_without_a_budget_each_window_has_room_for_so_many(window: str) -> None:
     settings = rounds_settings(window=window, estimator="one_shot", users=400)
-    summarize = SummarizeUsers(settings, shards=4, max_users=82)
+    summarize = SummarizeUsers(settings, EngineOptions(max_agents=82), shards=4)
     orders = [USERS, USERS[::-1]]
     found = [run([day(0, order), day(0, order[:50])], summarize) for order in orders]
     for batches, counters in found:
@@ -62,7 +63,7 @@ def test_with_a_budget_who_was_taken_is_never_displaced() -> None:
     first, later = USERS[:100], USERS[100:]
     taken = least(first, SLOTS, 2)
     batches, counters = run(
-        [day(0, first, 2), day(1, [*first, *later])], SummarizeUsers(settings, shards=4, max_users=128)
+        [day(0, first, 2), day(1, [*first, *later])], SummarizeUsers(settings, EngineOptions(max_agents=128), shards=4)
     )
     found = windows_of(batches)
     assert found[0] == taken
@@ -73,15 +74,12 @@ def test_with_a_budget_who_was_taken_is_never_displaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("most", "budget", "message"),
     [
-        ({"max_users": 7}, "max_users must be at least 8, the parts that users fall into, got 7"),
-        (
-            {"max_users": 63, "user_budget": 5.0},
-            "max_users must be at least 64, the parts that users fall into, got 63",
-        ),
+        (7, None, "max_agents must be at least 8, the parts that users fall into, got 7"),
+        (63, 5.0, "max_agents must be at least 64, the parts that users fall into, got 63"),
     ],
 )
-def test_too_few_for_the_parts_are_refused(options: dict[str, Any], message: str) -> None:
+def test_too_few_for_the_parts_are_refused(most: int, budget: float | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RunRounds("one_shot", name="test", lower=0, upper=1, epsilon=1.0, window="1d", **options)
+        RunRounds(rounds_settings(user_budget=budget), EngineOptions(max_agents=most))

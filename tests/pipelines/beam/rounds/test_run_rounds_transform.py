@@ -299,4 +299,4 @@ def _fn_api_runner() -> Any:
 
 def test_an_estimator_that_protects_no_user_is_refused():
     with pytest.raises(ValueError, match="estimator must protect users, not single samples"):
-        RunRounds("item", name="rounds", lower=0, upper=1, epsilon=1.0, window="1d", users=100, sizes="point:5")
+        RunRounds("item", name="rounds", lower=0, upper=1, epsilon=1.0, window="1d")

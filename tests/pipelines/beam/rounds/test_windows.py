@@ -120,10 +120,10 @@ def test_an_empty_pane_of_a_window_changes_nothing(window: str) -> None:
 
 
 def test_sliding_windows_are_refused_unless_the_budget_covers_their_overlap() -> None:
-    rule = r"user_budget must be at least 14 for sliding windows '7d,1d' \(a sample is in 7 windows, .*\), got 13.0"
+    rule = r"user_budget must be at least 14 for sliding windows '7d,1d' \(a sample is in 7 windows, .*\), got None"
     with pytest.raises(ValueError, match=rule):
-        RunRounds("one_shot", name="rounds", lower=0, upper=1, epsilon=2.0, window="7d,1d", user_budget=13.0)
-    RunRounds("one_shot", name="rounds", lower=0, upper=1, epsilon=2.0, window="7d,1d", user_budget=14.0)
+        RunRounds("one_shot", name="rounds", lower=0, upper=1, epsilon=2.0, window="7d,1d")
+    RunRounds(rounds_settings(epsilon=2.0, window="7d,1d", user_budget=14.0))
 
 
 def test_samples_must_not_be_windowed_before() -> None:

@@ -12,7 +12,7 @@ from meanstream.operators.estimators.carried.carried_stages import NarrowReports
 from meanstream.operators.rounds.channels import window_channel as window
 from meanstream.operators.rounds.channels.registry import best_channel
 from meanstream.pipelines.commands.evidence.audit_secret import thrown_away_secret
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import asks, meanstream
 
 
 def test_mechanisms_as_a_table_and_as_json() -> None:
@@ -97,7 +97,7 @@ def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_
     config.write_text("lower: -30\nupper: 120\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 4\nname: delays\nsource: none.csv\n")
     typed = ("--config", str(config), "--canaries", "400", "--kills", "4", "--seed", "1", "--json")
     with patch("os.fsync"):
-        ran = meanstream("audit", "engine", *typed)
+        ran = asks("audit", "engine", *typed)
     assert ran.code == 0, ran.err
     row = ran.json["rows"][0]
     assert (row["name"], row["claimed"]) == ("engine", 2.0)
@@ -141,9 +141,9 @@ def test_a_memory_is_audited_on_both_ways_by_the_sums_that_are_noised(memory: st
         "1",
         *(("--schedule", "every:1w") if memory.endswith("w") else ()),
     )
-    agents = meanstream(*said, "--through", "agents", "--canaries", "6000", "--json")
+    agents = asks(*said, "--through", "agents", "--canaries", "6000", "--json")
     with patch("os.fsync"):
-        engine = meanstream(*said, "--through", "engine", "--canaries", "400", "--kills", "3", "--json")
+        engine = asks(*said, "--through", "engine", "--canaries", "400", "--kills", "3", "--json")
     for ran in (agents, engine):
         assert (ran.code, ran.json["violated"]) == (0, []), ran.err
         row = ran.json["rows"][0]
@@ -157,28 +157,24 @@ def test_a_memory_calibrated_for_its_steady_releases_alone_is_caught(monkeypatch
     norm: Any = Decayed.l2_sensitivity
     steady = property(lambda self: 0.8 * norm.func(Decayed(self.horizon, decay=self.decay)))
     monkeypatch.setattr(Decayed, "l2_sensitivity", steady)
-    ran = meanstream(*FORGETS, "--through", "agents", "--canaries", "6000", "--json")
+    ran = asks(*FORGETS, "--through", "agents", "--canaries", "6000", "--json")
     assert ran.code == 1
     assert "engine" in ran.json["violated"]
 
 
 def test_a_horizon_that_nobody_comes_to_the_end_of_is_audited_by_its_first_releases() -> None:
-    ran = meanstream("audit", "engine", "--horizon", "20000", "--canaries", "400", "--seed", "1", "--json")
+    ran = asks("audit", "engine", "--horizon", "20000", "--canaries", "400", "--seed", "1", "--json")
     assert ran.code == 0, ran.err
     assert "200 releases jointly, the first of 20,000" in ran.json["rows"][0]["method"]
 
 
 @pytest.mark.parametrize("epsilon", ["31", "1e12"])
 def test_what_every_coin_shows_is_no_claim_to_audit(epsilon: str) -> None:
-    assert meanstream("audit", "engine", "--epsilon", epsilon).message.startswith(
-        "epsilon must be at most 30 for an audit"
-    )
+    assert asks("audit", "engine", "--epsilon", epsilon).message.startswith("epsilon must be at most 30 for an audit")
     most = ("--epsilon", "30", "--through", "agents", "--canaries", "400", "--seed", "1")
-    assert meanstream("audit", "engine", *most).code == 0
-    assert meanstream("audit", "engine", *most, "--counter", "pm1", "--noise", "laplace").code == 0
-    assert (
-        meanstream("audit", "engine", "--epsilon", "20", *most[2:], "--counter", "pm1", "--noise", "laplace").code == 0
-    )
+    assert asks("audit", "engine", *most).code == 0
+    assert asks("audit", "engine", *most, "--counter", "pm1", "--noise", "laplace").code == 0
+    assert asks("audit", "engine", "--epsilon", "20", *most[2:], "--counter", "pm1", "--noise", "laplace").code == 0
 
 
 def test_what_a_configuration_says_of_sources_and_numbers_is_no_obstacle(tmp_path: Path) -> None:
@@ -187,10 +183,10 @@ def test_what_a_configuration_says_of_sources_and_numbers_is_no_obstacle(tmp_pat
     config.write_text(told + "person: who\nper_person: 2\nlateness: 5m\nbatch_size: 7\nsource: none.csv\n")
     with patch("os.fsync"):
         typed = ("--config", str(config), "--canaries", "400", "--kills", "2", "--seed", "1", "--json")
-        ran = meanstream("audit", "engine", *typed)
+        ran = asks("audit", "engine", *typed)
     assert (ran.code, ran.json["violated"]) == (0, []), ran.err
 
 
 @pytest.mark.parametrize("bad", [["--seed", "-5"], ["--upper", "1e-150"], ["--kills", "-1"], ["--through", "nowhere"]])
 def test_an_engine_that_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
-    assert " must be " in meanstream("audit", "engine", *bad).message
+    assert " must be " in asks("audit", "engine", *bad).message

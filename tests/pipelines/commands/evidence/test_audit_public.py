@@ -17,7 +17,7 @@ import pytest
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.evidence.noise_law import NoiseLaw
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise
-from tests.pipelines.command_line import SECRET, meanstream
+from tests.pipelines.command_line import SECRET, asks, meanstream
 
 PROMISED = ("--lower", "0", "--upper", "8", "--epsilon", "1", "--delta", "1e-6", "--horizon", "4")
 AGENTS, SAMPLES = 400, 22
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_the_engine_made_is_as_promised(made: Path) -> None:
     of_store = meanstream("audit", "store", f"{made}/s.db", "--json")
-    of_file = meanstream("audit", "topic", f"{made}/r.jsonl", *PROMISED, "--json")
+    of_file = asks("audit", "topic", f"{made}/r.jsonl", *PROMISED, "--json")
     assert (of_store.code, of_file.code) == (0, 0)
     for ran in (of_store, of_file):
         row, votes = ran.json["rows"]
@@ -99,7 +99,7 @@ def test_a_topic_that_is_not_as_promised_is_named(fault: str, made: Path, tmp_pa
     events = [json.loads(line) for line in (made / "r.jsonl").read_text().splitlines()]
     path = tmp_path / "r.jsonl"
     path.write_text("".join(json.dumps(event) + "\n" for event in TWINS[fault](events)))
-    ran = meanstream("audit", "topic", str(path), *PROMISED, "--json")
+    ran = asks("audit", "topic", str(path), *PROMISED, "--json")
     assert ran.code == 1
     assert ran.json["rows"][0]["fault"] == f"1 {fault}"
 
@@ -169,7 +169,7 @@ def test_histograms_are_audited_in_a_store_and_in_a_file(tmp_path: Path) -> None
     ran = meanstream("run", "agents", *places, *PROMISED, *asked, *sink, environment={"MEANSTREAM_SECRET": SECRET})
     assert ran.code == 0, ran.err
     of_store = meanstream("audit", "store", f"{tmp_path}/s.db", "--json")
-    of_file = meanstream("audit", "topic", f"{tmp_path}/r.jsonl", *PROMISED, *asked, "--json")
+    of_file = asks("audit", "topic", f"{tmp_path}/r.jsonl", *PROMISED, *asked, "--json")
     for name, found in (("ledger", of_store), ("releases", of_file)):
         assert [row["name"] for row in found.json["rows"]] == [name, f"{name}.votes", f"{name}.histograms"]
         assert "too few histograms, 40 degrees of freedom" in found.json["rows"][2]["method"]
@@ -177,9 +177,9 @@ def test_histograms_are_audited_in_a_store_and_in_a_file(tmp_path: Path) -> None
 
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "store must" in meanstream("audit", "store", str(tmp_path / "none.db")).message
-    assert "address must be given" in meanstream("audit", "topic", *PROMISED).message
-    assert "releases must be" in meanstream("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
-    said = meanstream("audit", "topic", str(tmp_path / "none.jsonl")).message
+    assert "address must be given" in asks("audit", "topic", *PROMISED).message
+    assert "releases must be" in asks("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
+    said = asks("audit", "topic", str(tmp_path / "none.jsonl")).message
     assert "lower, upper, epsilon and delta must be given" in said
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev, calibrated_classical_stddev
-from tests.pipelines.command_line import arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import arguments, asks, files, meanstream, options, run_agents, write_samples
 
 
 def explain(**changes: object) -> dict[str, Any]:
     named = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, **changes}
-    facts: dict[str, Any] = meanstream("explain", "agents", "--json", *arguments(named)).json
+    facts: dict[str, Any] = asks("explain", "agents", "--json", *arguments(named)).json
     return facts
 
 
@@ -91,7 +91,7 @@ def test_less_epsilon_is_more_noise() -> None:
 
 def test_the_text_says_the_same() -> None:
     named = {"lower": -30, "upper": 120, "epsilon": 0.5, "delta": 1e-7}
-    text = meanstream("explain", "agents", *arguments(named)).out.decode()
+    text = asks("explain", "agents", *arguments(named)).out.decode()
     for part in (
         "(0.5, 1e-07)-differential privacy",
         "replace-one",
@@ -108,8 +108,8 @@ def test_the_text_says_the_same() -> None:
 def test_nothing_is_read_or_made(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv")
     before = files(tmp_path)
-    assert meanstream("explain", "agents", *arguments(options(tmp_path))).code == 0
-    assert meanstream("explain", "agents", *arguments(options(tmp_path, source="nowhere.csv"))).code == 0
+    assert asks("explain", "agents", *arguments(options(tmp_path))).code == 0
+    assert asks("explain", "agents", *arguments(options(tmp_path, source="nowhere.csv"))).code == 0
     assert files(tmp_path) == before
 
 
@@ -131,7 +131,7 @@ def test_of_pure_differential_privacy_a_group_pays_its_multiple() -> None:
 
 @pytest.mark.parametrize("mode", ["tuned", "paper"])
 def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: str) -> None:
-    text = meanstream(
+    text = asks(
         "explain", "agents", "--mode", mode, *arguments({"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6})
     ).out.decode()
     for part in (

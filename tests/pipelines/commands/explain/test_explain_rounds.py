@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from meanstream.operators.rounds.channels.registry import make_channel
-from tests.pipelines.command_line import arguments, files, meanstream
+from tests.pipelines.command_line import arguments, asks, files, meanstream
 from tests.pipelines.commands.run.test_run_rounds import options, run, write_flights
 
 
 def explain(**changes: object) -> dict[str, Any]:
     named = {"lower": -30, "upper": 120, "epsilon": 1, "window": "7d", "users": 400, **changes}
-    facts: dict[str, Any] = meanstream("explain", "rounds", "--json", *arguments(named)).json
+    facts: dict[str, Any] = asks("explain", "rounds", "--json", *arguments(named)).json
     return facts
 
 
@@ -75,7 +75,7 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
     given = {k: str(v) if isinstance(v, Path) else v for k, v in options(tmp_path, users=400).items()}
     (tmp_path / "rounds.yaml").write_text(json.dumps(given))
     before = files(tmp_path)
-    ran = meanstream("explain", "rounds", "--config", str(tmp_path / "rounds.yaml"))
+    ran = asks("explain", "rounds", "--config", str(tmp_path / "rounds.yaml"))
     text = ran.out.decode()
     assert ran.code == 0
     for part in ("epsilon 1, delta 0", "[-30, 120]", "who sees what", "users who differ", "user budget none"):
@@ -101,7 +101,7 @@ def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], e
     assert estimand in facts["estimator"]["estimand"]
     assert asks in facts["mechanisms"][0]["asks"]
     named = {"lower": -30, "upper": 120, "epsilon": 2, "window": "7d", "users": 400, "sizes": "point:50", **asked}
-    text = meanstream("explain", "rounds", *arguments(named)).out.decode()
+    text = asks("explain", "rounds", *arguments(named)).out.decode()
     assert estimand in text
     assert asks in text
 
@@ -141,7 +141,7 @@ def test_a_mixture_assumes_components_and_not_one_law() -> None:
 
 
 def test_a_bad_option_is_one_line() -> None:
-    ran = meanstream("explain", "rounds", "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "soon")
+    ran = asks("explain", "rounds", "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "soon")
     assert ran.message.startswith("window must be SIZE")
 
 
@@ -159,7 +159,7 @@ def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
 def test_the_first_three_lines_answer() -> None:
     """Against whom, how much, and what a user with ten samples has: ten of one window are protected together."""
     named = {"lower": 0, "upper": 8, "epsilon": 1, "window": "1d", "users": 500}
-    assert meanstream("explain", "rounds", *arguments(named)).out.decode().splitlines()[:3] == [
+    assert asks("explain", "rounds", *arguments(named)).out.decode().splitlines()[:3] == [
         "protected       Everything that one user sends within a window, against everyone else together, the "
         "statistician "
         "included, even if they know all other samples.",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.command_line import changed, meanstream
+from meanstream.operators.forecast import shares_forecast as shares
+from tests.pipelines.command_line import asks, changed, meanstream
 
 BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
 WHOLE = (*BASE, "--sizes", "lognormal:80,1", "--spread", "6")
@@ -22,7 +23,8 @@ def test_json_and_the_tables_say_the_same() -> None:
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
 
-def test_quantiles_are_planned_as_private_means_tells_them() -> None:
+def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "RUNS", 6)
     asked = ("--quantiles", ".9,.5", "--exceeds", "30", "--mean", "10", "--stddev", "30")
     found = meanstream(*WHOLE, *asked, "--json").json
     names = ["quantile 0.5", "quantile 0.9", "share above 30"]
@@ -43,7 +45,7 @@ def test_quantiles_are_planned_as_private_means_tells_them() -> None:
 def test_options_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("agents: 200\nepsilon: 2\nsizes: point:500\nlower: 0\nupper: 1\nspread: 0.05\nstddev: 0.3\n")
-    found = meanstream("plan", "agents", "--config", str(path), "--json").json
+    found = asks("plan", "agents", "--config", str(path), "--json").json
     assert found["agents"] == 200
     assert found["rows"][0]["alone"] == pytest.approx(0.3 / 500**0.5)
 
@@ -67,17 +69,17 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
     explained = ("explain", "agents", *agreed, "--schedule", "preferred:10")
     if per_person is not None:
         explained += ("--person", "who", "--per-person", "7")
-    unit = meanstream(*WHOLE, *more, "--json").json["unit"]
-    assert unit == meanstream(*explained, "--json").json["unit"]
+    unit = asks(*WHOLE, *more, "--json").json["unit"]
+    assert unit == asks(*explained, "--json").json["unit"]
     if per_person is None:
         assert unit["many_samples"][0] == "K samples of one person multiply mu by K and rho by K^2;"
-        two = meanstream(*WHOLE, "--per-person", "2", "--json").json["unit"]
+        two = asks(*WHOLE, "--per-person", "2", "--json").json["unit"]
         assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
         assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu
     else:
         assert unit["many_samples"] == ["the variance of the noise is 7^2 = 49 times that of protecting one sample"]
-    lines = meanstream(*WHOLE, *more).out.decode().splitlines()
-    said = meanstream(*explained).out.decode().splitlines()
+    lines = asks(*WHOLE, *more).out.decode().splitlines()
+    said = asks(*explained).out.decode().splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("unit "))
     assert "\n".join(lines[begin:]) in "\n".join(said)
     assert all(line.strip() in " ".join(lines) for line in unit["many_samples"])
@@ -85,7 +87,7 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
 
 def test_without_a_name_rounds_are_planned() -> None:
     arguments = ("--users", "4000", "--epsilon", "1", "--sizes", "point:2", "--json")
-    assert meanstream("plan", *arguments).json == meanstream("plan", "rounds", *arguments).json
+    assert meanstream("plan", *arguments).json == asks("plan", "rounds", *arguments).json
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from meanstream.pipelines.commands.report.report_rounds import report_answers_of
 from meanstream.pipelines.commands.report.report_store import report_convergence_of_store
 from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from tests.pipelines.command_line import SECRET, meanstream, run_agents, spoil_row, write_samples
+from tests.pipelines.command_line import SECRET, asks, meanstream, run_agents, spoil_row, write_samples
 
 SECTIONS = ["Privacy budget", "Reliability", "Privacy promise"]
 ROUNDS = ("--user", "tailnum", "--value", "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120")
@@ -102,7 +102,7 @@ def test_a_store_of_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"<td>{rows:,}</td>" in text
     head = meanstream("ledger", "verify", "--store", str(tmp_path / "state.db"), "--json").json["head"]
     assert head in text
-    explained = meanstream(
+    explained = asks(
         "explain", "agents", "--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--horizon", "12"
     )
     lines = explained.out.decode().splitlines()

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, run_agents
+from tests.pipelines.command_line import SECRET, Ran, arguments, asks, meanstream, options, run_agents
 
 N = 240
 LIMIT = 3
@@ -206,10 +206,10 @@ def test_samples_over_the_limit_are_not_replayed(whole: Path, tmp_path: Path) ->
     named = {"dead_letters": whole / "dead.jsonl", "source": tmp_path / "s.csv", "quiet": True, **WHO, **HOW}
     typed = arguments(options(whole, **named))
     secret = {"MEANSTREAM_SECRET": SECRET}
-    told = meanstream("dlq", "replay", *typed, "--json", environment=secret)
+    told = asks("dlq", "replay", *typed, "--json", environment=secret)
     assert (told.json["replayed"], told.json["releases"]) == (0, 0)
     assert releases(whole) == before
-    refused = meanstream("dlq", "replay", *typed, "--reason", "over_person", environment=secret)
+    refused = asks("dlq", "replay", *typed, "--reason", "over_person", environment=secret)
     assert refused.message == "reason must be one that can pass, got 'over_person': it was decided for good"
 
 
@@ -245,10 +245,10 @@ def test_a_dry_run_and_the_report_say_whose_data_it_is(whole: Path) -> None:
 
 def test_explain_speaks_of_the_person_and_of_the_price(tmp_path: Path) -> None:
     named = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "person": "patient", "per_person": 10}
-    facts = meanstream("explain", "agents", "--json", *arguments(named)).json
+    facts = asks("explain", "agents", "--json", *arguments(named)).json
     assert (facts["privacy_unit"], facts["unit"]["noise_variance_factor"]) == ("person", 100)
     assert (facts["total"]["epsilon"], facts["bounds"]["sensitivity"]) == (1.0, 10.0)
-    text = meanstream("explain", "agents", *arguments(named)).out.decode()
+    text = asks("explain", "agents", *arguments(named)).out.decode()
     for part in (
         "All samples of one person within an agent, against everyone else together",
         "at most 10 count",

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
-from tests.pipelines.command_line import arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import arguments, asks, files, meanstream, options, run_agents, write_samples
 
 ASKED = {"quantiles": ".5,.9", "exceeds": "30"}
 
@@ -47,18 +47,18 @@ def test_a_folder_of_parquet_files_has_them_in_columns(folder: Path) -> None:
 
 def test_explain_and_a_dry_run_say_what_is_told_and_what_it_costs(folder: Path) -> None:
     given = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, **ASKED, "histogram_share": 0.2}
-    facts = meanstream("explain", "agents", "--json", *arguments(given)).json
+    facts = asks("explain", "agents", "--json", *arguments(given)).json
     histogram = facts["histogram"]
     assert (histogram["share"], histogram["quantiles"], histogram["exceeds"]) == (0.2, [0.5, 0.9], [30.0])
     scale = calibrated_analytic_stddev(1.0, 1e-6)
     assert histogram["noise_stddev_of_a_bin"] == pytest.approx(scale * (2 / 0.2) ** 0.5, rel=1e-6)
     of_means = 150 * scale * facts["mechanism"]["column_norm"] / 0.7**0.5
     assert facts["mechanism"]["stddev_of_a_fresh_draw"] == pytest.approx(of_means, rel=1e-6)
-    text = meanstream("explain", "agents", *arguments(given)).out.decode()
+    text = asks("explain", "agents", *arguments(given)).out.decode()
     assert "\nanswers         quantile 0.5, quantile 0.9, share above 30: " in text
     assert "means, votes and histograms together are the total above" in text
     plain = {name: given[name] for name in ("lower", "upper", "epsilon", "delta")}
-    text = meanstream("explain", "agents", *arguments(plain)).out.decode()
+    text = asks("explain", "agents", *arguments(plain)).out.decode()
     assert "\nvotes " in text
     assert "histogram" not in text
     before = files(folder)

@@ -14,7 +14,7 @@ import pytest
 from meanstream.pipelines.commands.run import progress_line as progress
 from meanstream.streaming.engine.engine_stats import EngineStats
 from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
-from tests.pipelines.forked import run_forked
+from tests.warm_command import run_forked
 
 
 @pytest.fixture

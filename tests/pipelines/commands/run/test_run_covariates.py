@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.pipelines.commands.report import report_store as store_report
 from meanstream.streaming.agents.own_state import own_settings
-from tests.pipelines.command_line import arguments, meanstream, run_agents
+from tests.pipelines.command_line import arguments, asks, meanstream, run_agents
 
 BOUNDS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
 PLANES = 24
@@ -85,21 +85,21 @@ def test_parquet_and_csv_are_read_alike(folder: Path) -> None:
 
 def test_explain_and_plan_say_that_they_are_public(folder: Path) -> None:
     given = arguments({**BOUNDS, "agent": "tailnum", "covariates": folder / "planes.csv"})
-    text = meanstream("explain", "agents", *given).out.decode()
+    text = asks("explain", "agents", *given).out.decode()
     assert "covariates      24 agents have a row: engine (2 levels), seats (number)" in text
     assert "declared public: nothing protects them" in text
-    facts = meanstream("explain", "agents", "--json", *given).json["collaboration"]["covariates"]
+    facts = asks("explain", "agents", "--json", *given).json["collaboration"]["covariates"]
     assert facts["attributes"] == [
         {"name": "engine", "kind": "category", "levels": 2}, {"name": "seats", "kind": "number"},
     ]  # fmt: skip
-    assert "covariates" not in meanstream("explain", "agents", "--json", *arguments(BOUNDS)).json["collaboration"]
+    assert "covariates" not in asks("explain", "agents", "--json", *arguments(BOUNDS)).json["collaboration"]
     planned = {
         **BOUNDS,
         "spread": 10,
         "sizes": f"{folder / 'flights.csv'}:tailnum",
         "covariates": folder / "planes.csv",
     }
-    errors = meanstream("plan", "agents", "--json", *arguments(planned)).json["covariates"]["error_if_they_explain"]
+    errors = asks("plan", "agents", "--json", *arguments(planned)).json["covariates"]["error_if_they_explain"]
     assert list(errors) == ["0.25", "0.5", "0.75"]
     assert errors["0.75"] < errors["0.25"]
 

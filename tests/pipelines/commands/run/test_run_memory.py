@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.command_line import SECRET, arguments, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import SECRET, arguments, asks, meanstream, options, run_agents, write_samples
 
 DAYS = {"memory": "half-life:5d", "schedule": "every:1d"}
 WINDOW, WINDOW_OF_DAYS = {"memory": "window:16"}, {"memory": "window:5d", "schedule": "every:1d"}
@@ -109,23 +109,23 @@ def test_refused_before_anything_is_made(changes: dict[str, Any], message: str, 
 
 def test_explain_says_that_there_is_no_end() -> None:
     said = ("explain", "agents", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
-    text = meanstream(*said, "--memory", "half-life:5000").out.decode()
+    text = asks(*said, "--memory", "half-life:5000").out.decode()
     assert "counter         decayed, no end of releases," in text
     assert "memory half-life:5000: older samples weigh less" in text
-    facts = meanstream(*said, "--memory", "half-life:5000", "--json").json
+    facts = asks(*said, "--memory", "half-life:5000", "--json").json
     assert facts["mechanism"]["horizon"] is None
     assert "no end" in facts["total"]["after"]
     last = facts["releases"]["noise_stddev_of_the_mean"]
     assert last == sorted(last, reverse=True)
-    assert meanstream(*said, "--memory", "forever").out == meanstream(*said).out
+    assert asks(*said, "--memory", "forever").out == asks(*said).out
 
 
 def test_explain_says_that_a_window_leaves_samples_out() -> None:
     said = ("explain", "agents", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
-    text = meanstream(*said, "--memory", "window:5000").out.decode()
+    text = asks(*said, "--memory", "window:5000").out.decode()
     assert "counter         sliding, no end of releases," in text
     assert "memory window:5000: older samples are left out" in text
-    facts = meanstream(*said, "--memory", "window:12w", "--schedule", "every:1w", "--json").json
+    facts = asks(*said, "--memory", "window:12w", "--schedule", "every:1w", "--json").json
     assert facts["releases"]["memory"] == "window:84d"
     assert facts["mechanism"]["horizon"] is None
 
@@ -143,4 +143,4 @@ def test_auto_is_chosen_from_the_schedule_and_told(schedule: str, chosen: str, f
     said = run_agents(folder, memory="window:100", schedule=schedule).message
     assert said.startswith(f"memory must be {chosen} as in the store that is continued")
     explained = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--schedule", schedule)
-    assert f"memory {chosen}" in meanstream("explain", "agents", *explained, "--memory", "auto").out.decode()
+    assert f"memory {chosen}" in asks("explain", "agents", *explained, "--memory", "auto").out.decode()

@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from meanstream.operators.papers.kent.density_function import DensityFunction, trigonometric_density_function
 from meanstream.pipelines.commands.demo.flights import flights_file
-from tests.pipelines.command_line import SECRET, files, meanstream
+from tests.pipelines.command_line import SECRET, asks, files, meanstream
 from tests.pipelines.commands.explain.test_explain_rounds import explain
 from tests.pipelines.commands.run.test_run_rounds import lines, run, write_flights
 
@@ -96,7 +96,7 @@ def test_what_a_curator_sees_is_explained() -> None:
 
 def test_a_curator_explained_as_text(folder: Path) -> None:
     typed = ["--lower", "-30", "--upper", "120", "--epsilon", "1", "--window", "7d", "--users", "400"]
-    text = meanstream("explain", "rounds", *typed, "--estimator", "cummings.private_sizes").out.decode()
+    text = asks("explain", "rounds", *typed, "--estimator", "cummings.private_sizes").out.decode()
     for part in ("epsilon 1, delta 1e-06", "the curator and its store", "release 4", "must trust the curator"):
         assert part in text
 
@@ -130,7 +130,7 @@ def test_vectors_densities_and_mixtures_are_explained() -> None:
     mixture = explain(estimator="kent.mixture", sizes="point:200", option="components=2")
     assert [stage["name"] for stage in mixture["mechanisms"]] == ["modes", "weights", "means"]
     typed = ["--values", "x,y", "--lower", "-1,0", "--upper", "1", "--epsilon", "2", "--window", "1d"]
-    text = meanstream("explain", "rounds", *typed, "--estimator", "kent.linf", *USERS).out.decode()
+    text = asks("explain", "rounds", *typed, "--estimator", "kent.linf", *USERS).out.decode()
     assert "bounds          [-1,0, 1]" in text
     assert "not simulated here" in text
 

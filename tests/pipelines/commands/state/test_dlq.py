@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, options
+from tests.pipelines.command_line import SECRET, Ran, arguments, asks, files, meanstream, options
 
 DIGITS = "7031415926535"
 """Part of every value and of every bad record, and of nothing else."""
@@ -57,7 +57,7 @@ def run(folder: Path, **changes: Any) -> Ran:
 def replay(folder: Path, *more: str, **changes: Any) -> Ran:
     """Replay with the columns that are right."""
     given = named(folder, **{"value": "delay", "time": "hour", **changes})
-    return meanstream("dlq", "replay", *given, *more, environment={"MEANSTREAM_SECRET": SECRET})
+    return asks("dlq", "replay", *given, *more, environment={"MEANSTREAM_SECRET": SECRET})
 
 
 def dlq(command: str, folder: Path, *more: str, place: str = "dead_letters.jsonl") -> Ran:
@@ -337,11 +337,9 @@ def test_one_file_of_options_serves_the_run_and_its_replay(folder: Path) -> None
     config = folder / "run.yaml"
     named_options = {**options(folder), "id": "flight", "dead-letters": folder / "dead_letters.jsonl"}
     config.write_text("".join(f"{k.replace('_', '-')}: {v}\n" for k, v in named_options.items()) + "quiet: true\n")
-    ran = meanstream("dlq", "replay", "--config", str(config), environment={"MEANSTREAM_SECRET": SECRET})
+    ran = asks("dlq", "replay", "--config", str(config), environment={"MEANSTREAM_SECRET": SECRET})
     assert (ran.code, ran.err) == (0, b"")
     assert dlq("list", folder, "--store", str(folder / "state.db"), "--json").json["records"] == 4
-    ran = meanstream("dlq", "list", "--dead-letters", str(folder / "dead_letters.jsonl"), "--config", str(config))
-    assert "config has no option" in ran.message
 
 
 def test_a_split_and_a_joined_line_shift_no_good_record_into_a_replay(tmp_path: Path) -> None:
@@ -359,5 +357,5 @@ def test_a_split_and_a_joined_line_shift_no_good_record_into_a_replay(tmp_path: 
     )
     assert shown.code == 0
     assert raw.read_bytes().split(b"\n")[1:-1] == [lines[20].encode(), lines[90].encode()]
-    again = meanstream(*("dlq", "replay", *named(tmp_path, json=True)), environment={"MEANSTREAM_SECRET": SECRET})
+    again = asks(*("dlq", "replay", *named(tmp_path, json=True)), environment={"MEANSTREAM_SECRET": SECRET})
     assert (again.json["accepted"], again.json["rejected"]) == (0, {"malformed": 2})

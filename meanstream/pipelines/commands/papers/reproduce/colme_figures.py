@@ -148,8 +148,8 @@ FIGURES: dict[int, ColmeFigure] = {
             ),
         ),
         note="PM-II uses the corrected variance of T (equation 21 as printed overestimates it for averaged weights); "
-        "rRR is tested lazily: whoever is rejected once is never asked again. So the type I error of PM-II, last, rRR "
-        "grows to most of the class, and it is the worst curve at the end. Reference values are measured by an own "
+        "rRR is tested lazily: an agent rejected once is never asked again. So the type I error of PM-II, last, "
+        "rRR grows to most of the class, and it is the worst curve at the end. Reference values are measured by an own "
         "implementation, for this project; the paper prints none.",
     ),
     3: ColmeFigure(

@@ -1,8 +1,8 @@
 """`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
 
 The group `reproduce` also has `dame`, `kent`, `cummings` and `drift`; see
-`meanstream.pipelines.commands.papers.reproduce.reproduce_dame`, `meanstream.pipelines.commands.papers.reproduce.reproduce_kent`,
-`meanstream.pipelines.commands.papers.reproduce.cummings_figures` and `meanstream.pipelines.commands.papers.reproduce.reproduce_drift`.
+`reproduce.reproduce_dame`, `reproduce.reproduce_kent`,
+`reproduce.cummings_figures` and `reproduce.reproduce_drift`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from meanstream.pipelines.commands.papers.reproduce.cummings_figures import repr
 from meanstream.pipelines.commands.papers.reproduce.reproduce_dame import reproduce_dame
 from meanstream.pipelines.commands.papers.reproduce.reproduce_drift import reproduce_drift
 from meanstream.pipelines.commands.papers.reproduce.reproduce_kent import reproduce_kent
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -41,12 +42,11 @@ def reproduce() -> None:
 
 
 @app.command("colme")
-def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[int, typer.Option(help="Figure: 2, 3 or 4.")] = 2,
-    runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: the paper's).")] = None,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for colme-figure-N.png.")] = Path(),
+def reproduce_command_colme(
+    figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
+    runs: Annotated[int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)] = None,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for colme-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce figures 2 to 4 of "Differentially-private collaborative online personalized mean estimation".

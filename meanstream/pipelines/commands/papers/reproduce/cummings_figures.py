@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -75,12 +74,11 @@ BASE = 1
 """Ratios are to this curve."""
 
 
-def reproduce_cummings_figures(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[str, typer.Option(help="Comparison: errors (simulated) or c (appendix C, computed).")] = "errors",
-    runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for cummings.png.")] = Path(),
+def reproduce_cummings_figures(
+    figure: Annotated[str, cli_option("Comparison: errors (simulated) or c (appendix C, computed).", INPUT)] = "errors",
+    runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for cummings.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Compare the estimators of "Mean estimation with user-level privacy under data heterogeneity".

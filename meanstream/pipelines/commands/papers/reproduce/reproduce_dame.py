@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from meanstream.pipelines.commands.papers.reproduce.dame_figures import (
     BOUNDS,
     ESTIMATED,
@@ -19,7 +17,8 @@ from meanstream.pipelines.commands.papers.reproduce.dame_figures import (
     Bounds,
     Estimated,
 )
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 GRID = 100
@@ -28,12 +27,11 @@ SECONDS = 0.3
 """Of one run of Fig. 1b, on one core."""
 
 
-def reproduce_dame(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[str, typer.Option(help="Figure: 1a or 1b.")] = "1b",
-    runs: Annotated[int, typer.Option(help="Figure 1b: independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for dame-figure-N.png.")] = Path(),
+def reproduce_dame(
+    figure: Annotated[str, cli_option("Figure: 1a or 1b.", INPUT)] = "1b",
+    runs: Annotated[int, cli_option("Figure 1b: independent repetitions of each point.", INPUT)] = RUNS,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for dame-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce figure 1a or 1b of "Distribution-aware mean estimation under user-level local differential privacy".

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
@@ -33,10 +32,9 @@ CURVES: dict[str, dict[str, str]] = {
 
 
 def reproduce_drift(
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    runs: Annotated[int, typer.Option(help="Independent repetitions.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for drift.png.")] = Path(),
+    runs: Annotated[int, cli_option("Independent repetitions.", INPUT)] = 5,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for drift.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Compare memories when means move: errors and coverage by samples since half of the agents moved.

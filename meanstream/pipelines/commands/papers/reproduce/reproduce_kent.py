@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from meanstream.pipelines.commands.papers.reproduce.kent_curves import Curve, Panel, Point
 from meanstream.pipelines.commands.papers.reproduce.kent_figures import FIGURES
 from meanstream.pipelines.commands.papers.reproduce.kent_notes import NOTES, SECONDS
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -26,12 +25,11 @@ MOST_SHOWN = 30
 """Points of a curve in the text."""
 
 
-def reproduce_kent(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[str, typer.Option(help="Figure: 1, 2, 3, 5, 6, 7, 8, 9, 10, 11 or 12.")] = "2",
-    runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for kent-figure-N.png.")] = Path(),
+def reproduce_kent(
+    figure: Annotated[str, cli_option("Figure: 1, 2, 3, 5, 6, 7, 8, 9, 10, 11 or 12.", INPUT)] = "2",
+    runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for kent-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce a figure of "Rate optimality and phase transition for user-level local differential privacy".

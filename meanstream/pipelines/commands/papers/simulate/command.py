@@ -17,8 +17,9 @@ from meanstream.pipelines.commands.papers.simulate.simulate_rounds import (
     SimulatedRoundsOptions,
     simulate_rounds_command,
 )
-from meanstream.pipelines.options.base import print_options_json, takes_options
+from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.simulation_result import SimulationResult
     from meanstream.operators.records import Floats
 
+ROUNDS = (
+    *("config", "estimator", "users", "epsilon", "sizes", "data", "between_users_law", "order", "least_size", "mode"),
+    *("between_users", "dimension", "components", "theta", "option", "runs", "seed", "json"),
+)
+"""Options of a simulation of rounds that are typed; of one estimator alone: --option NAME=VALUE."""
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
@@ -76,7 +82,7 @@ def simulate_agents_command(options: SimulationOptions) -> None:
     print_simulated_agents(options, result.as_dict(), rate, lambda: _as_table(result))
 
 
-app.command("rounds")(takes_options(SimulatedRoundsOptions)(simulate_rounds_command))
+app.command("rounds")(takes_options(SimulatedRoundsOptions, typed=ROUNDS)(simulate_rounds_command))
 
 
 def _as_table(result: SimulationResult) -> str:

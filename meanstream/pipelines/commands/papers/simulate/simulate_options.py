@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
@@ -19,19 +18,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _option(help_text: str) -> Any:
-    return typer.Option(help=help_text)
+def _option(help_text: str, **declared: Any) -> Any:
+    return cli_option(help_text, INPUT, **declared)
 
 
-Agents = Annotated[int | None, _option("Number of agents (default 200).")]
-Steps = Annotated[int | None, _option("Samples of each agent, one per step (default 30000).")]
-Means = Annotated[str, _option("Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.")]
+Agents = Annotated[int | None, _option("Number of agents (default 200).", first=True)]
+Steps = Annotated[int | None, _option("Samples of each agent, one per step (default 30000).", first=True)]
+Means = Annotated[
+    str, _option("Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.", first=True)
+]
 Stddev = Annotated[float | None, _option("Standard deviation of uniform and normal data (default 0.5).")]
 HalfWidth = Annotated[
     float | None, _option("Half-width of the declared bounds, which scales the noise (default: that of the data).")
 ]
-Epsilon = Annotated[float, _option("Privacy budget of one sample over all releases.")]
-Delta = Annotated[float, _option("Probability that the promise of epsilon fails.")]
+Epsilon = Annotated[float, _option("Privacy budget of one sample over all releases.", first=True)]
+Delta = Annotated[float, _option("Probability that the promise of epsilon fails.", first=True)]
 Counter = Annotated[str | None, _option("Counting mechanism: pm1 | pm2 | toeplitz | optimal.")]
 Weights = Annotated[str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")]
 Schedule = Annotated[
@@ -45,7 +46,7 @@ Noise = Annotated[str | None, _option("Distribution of the noise: gaussian | lap
 Calibration = Annotated[str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")]
 Levels = Annotated[int | None, _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1).")]
 Checkpoints = Annotated[str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")]
-Mode = Annotated[str | None, _option("Defaults of the other choices: tuned (default) | paper.")]
+Mode = Annotated[str | None, _option("Defaults of the other choices: tuned (default) | paper.", first=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,8 @@ class SimulationOptions:
         str | None, _option("Sizes of the classes, such as 70,70,60 (default: agents are placed at random).")
     ] = None
     data: Annotated[
-        str, _option("Distribution of samples: uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.")
+        str,
+        _option("Distribution of samples: uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.", first=True),
     ] = "uniform"
     stddev: Stddev = None
     half_width: HalfWidth = None
@@ -72,7 +74,9 @@ class SimulationOptions:
     schedule: Schedule = None
     collaboration: Annotated[
         str | None,
-        _option("How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none."),
+        _option(
+            "How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none.", first=True
+        ),
     ] = None
     test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
     variance: Annotated[
@@ -85,8 +89,8 @@ class SimulationOptions:
         float | None,
         _option("Share of the budget for votes on the spread (with --variance from_releases; default 0.1)."),
     ] = None
-    runs: Annotated[int, _option("Independent repetitions.")] = 20
-    seed: Annotated[int, _option("Seed; run r depends on it and on r only.")] = 1
+    runs: Annotated[int, _option("Independent repetitions.", first=True)] = 20
+    seed: Annotated[int, _option("Seed; run r depends on it and on r only.", first=True)] = 1
     checkpoints: Checkpoints = None
     mode: Mode = None
     trace: Annotated[

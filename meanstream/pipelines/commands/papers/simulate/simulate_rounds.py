@@ -6,19 +6,18 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, estimator_class
 from meanstream.pipelines.commands.papers.simulate.simulated_sets import print_simulated
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, RoundsResult
 
 
-def _option(help_text: str) -> Any:
-    return typer.Option(help=help_text)
+def _option(help_text: str, **declared: Any) -> Any:
+    return cli_option(help_text, INPUT, **declared)
 
 
 OWN_OPTIONS = (
@@ -35,7 +34,7 @@ OWN_OPTIONS = (
 """Options that only some estimators take; they are handed on if given."""
 
 VECTORS = ("dimension", "sparsity", "components", "smoothness", "radius", "theta")
-"""Options of estimators that answer several numbers; see `meanstream.pipelines.commands.papers.simulate.simulate_vectors`."""
+"""Options of estimators that answer several numbers; see `simulate.simulate_vectors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +42,20 @@ class SimulatedRoundsOptions:
     """What a user says about a simulation of rounds, before anything is checked."""
 
     config: ConfigOption = None
-    estimator: Annotated[str, _option(f"Estimator: {' | '.join(ESTIMATORS)}.")] = DEFAULT_ESTIMATOR
-    users: Annotated[int, _option("Number of users.")] = 10_000
-    epsilon: Annotated[float, _option("Privacy budget of one user's samples (item: of one sample).")] = 1.0
+    estimator: Annotated[str, _option(f"Estimator: {' | '.join(ESTIMATORS)}.", first=True)] = DEFAULT_ESTIMATOR
+    users: Annotated[int, _option("Number of users.", first=True)] = 10_000
+    epsilon: Annotated[float, _option("Privacy budget of one user's samples (item: of one sample).", first=True)] = 1.0
     sizes: Annotated[
         str,
         _option(
             "Samples per user: point:k | two:a,b,p (p: probability of b) | uniform:a,b | poisson:l | binomial:n,p | "
-            "lognormal:mean,s[,max] | zipf:s,max."
+            "lognormal:mean,s[,max] | zipf:s,max.",
+            first=True,
         ),
     ] = "poisson:5"
-    data: Annotated[str, _option("Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].")] = (
-        "rademacher:0"
-    )
+    data: Annotated[
+        str, _option("Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].", first=True)
+    ] = "rademacher:0"
     between_users_law: Annotated[
         str | None, _option("Users' own means: normal:SD | skewed:SD (default: all alike).")
     ] = None
@@ -63,10 +63,10 @@ class SimulatedRoundsOptions:
     least_size: Annotated[
         int, _option("Least number of samples of a participating user; participation then makes it public.")
     ] = 1
-    mode: Annotated[str, _option("Form of the estimator: tuned | paper.")] = "tuned"
-    between_users: Annotated[float | None, _option("Declared standard deviation of users' means (plan, adaptive).")] = (
-        None
-    )
+    mode: Annotated[str, _option("Form of the estimator: tuned | paper.", first=True)] = "tuned"
+    between_users: Annotated[
+        float | None, _option("Declared standard deviation of users' means (plan, adaptive).", first=True)
+    ] = None
     literal: Annotated[bool | None, _option("dame, mode paper: noise as printed.")] = None
     effective_size: Annotated[int | None, _option("dame: m~ (default: the search of Theorem 2).")] = None
     threshold: Annotated[str | None, _option("kent, split: min | median | a number of samples.")] = None
@@ -86,9 +86,11 @@ class SimulatedRoundsOptions:
     theta: Annotated[
         str | None, _option("Means of rademacher coordinates, or coefficients of a density, separated by commas.")
     ] = None
-    option: Annotated[list[str] | None, _option("Own option of the estimator, NAME=VALUE; may be repeated.")] = None
-    runs: Annotated[int, _option("Independent repetitions.")] = 100
-    seed: Annotated[int, _option("Seed; run r depends on it and on r only.")] = 1
+    option: Annotated[
+        list[str] | None, _option("Own option of the estimator, NAME=VALUE; may be repeated.", first=True)
+    ] = None
+    runs: Annotated[int, _option("Independent repetitions.", first=True)] = 100
+    seed: Annotated[int, _option("Seed; run r depends on it and on r only.", first=True)] = 1
     json: JsonOption = False
 
     def sizes_of_users(self) -> str:
@@ -168,11 +170,11 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     Examples:
       meanstream simulate rounds --estimator dame --users 10000 --epsilon 0.62857 --sizes two:100000,1000000,0.5 \\
         --data rademacher:0 --runs 400 --mode paper --json
-      meanstream simulate rounds --estimator kent --threshold median --sizes uniform:1,199 --users 20000
+      meanstream simulate rounds --estimator kent --option threshold=median --sizes uniform:1,199 --users 20000
       meanstream simulate rounds --estimator plan --sizes poisson:5 --between-users-law normal:0.05
-      meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --samples-per-user 400
+      meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --sizes point:400
       meanstream simulate rounds --estimator kent.mixture --components 2 --data "mixture:0.3=-0.5;0.7=0.5" \\
-        --users 3000 --samples-per-user 1000 --epsilon 4
+        --users 3000 --sizes point:1000 --epsilon 4
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.papers.simulate import simulate_vectors
 

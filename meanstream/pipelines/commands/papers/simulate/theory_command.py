@@ -10,8 +10,9 @@ import typer
 from meanstream.pipelines.commands.papers.simulate import simulate_options as given
 from meanstream.pipelines.commands.papers.simulate.simulate_options import integers_option
 from meanstream.pipelines.commands.papers.simulate.theory_rounds import BoundsOptions, print_bounds
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json, takes_options
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.config import SimulationConfig
@@ -73,7 +74,13 @@ class TheoryOptions:
 
 
 @app.command("agents")
-@takes_options(TheoryOptions)
+@takes_options(
+    TheoryOptions,
+    typed=(
+        *("config", "agents", "steps", "means", "stddev", "epsilon", "delta"),
+        *("counter", "weights", "schedule", "checkpoints", "mode", "json"),
+    ),
+)
 def theory_of_agents(options: TheoryOptions) -> None:
     """Print Theorem 1, Propositions 1 to 3 (alone, all data public, known classes) and the variance of T, as JSON.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 _SPEC = importlib.util.spec_from_file_location("papers", ROOT / "benchmarks" / "papers.py")
 assert _SPEC is not None
 assert _SPEC.loader is not None

@@ -1,0 +1,114 @@
+"""How an option is declared: once, in the annotation of its field; whatever shows or takes options reads it there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+from typer.models import OptionInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INPUT, PRIVACY, COLLABORATION, OUTPUT, OPERATION = "Input", "Privacy", "Collaboration", "Output", "Operation"
+ESTIMATION, SIDES = "Estimation", "Two sides, two runners"
+HEADINGS = (INPUT, PRIVACY, ESTIMATION, COLLABORATION, OUTPUT, OPERATION, SIDES)
+"""In the order of the engine's data: in, private, out."""
+ASKED = (INPUT, PRIVACY, ESTIMATION, COLLABORATION)
+"""Under these an option says what is read and how; under "Output", where something is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class InTemplate:
+    """How a template of Dataflow has an option.
+
+    Attributes
+    ----------
+    label : str
+        Text of the console.
+    form : str
+        Name of a form in `meanstream.pipelines.beam.template.template_forms`.
+    required : bool
+        As an option can be left out where a template needs a parameter.
+    help : str
+        Its own help, if the option's says more than a template can do.
+    """
+
+    label: str
+    form: str
+    required: bool = False
+    help: str = ""
+
+
+class Declared(OptionInfo):
+    """The declaration of an option; its name, type and default are those of its field."""
+
+    def __init__(
+        self,
+        *names: str,
+        unit: str = "",
+        first: bool = False,
+        required: bool = False,
+        shows: bool | None = None,
+        host: Literal["both", "engine", "runner"] = "both",
+        template: InTemplate | None = None,
+        environment: bool = True,
+        **typers: Any,
+    ) -> None:
+        first_name: Any = names[0] if names else ...  # in an annotation Typer takes it from the default
+        typers = {"metavar": f"<{unit}>" if unit else None, **typers}
+        super().__init__(default=first_name, param_decls=names[1:] or None, **typers)
+        heading = self.rich_help_panel
+        if shows is None and heading not in (*ASKED, OUTPUT):
+            raise TypeError(f"shows must be said of an option under {heading}: {self.help}")
+        self.unit, self.first, self.required = unit, first, required
+        self.shows = heading == OUTPUT if shows is None else shows
+        self.host, self.template, self.environment = host, template, environment
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Callable[[Any], dict[str, Any]]) -> Any:
+        """Describe a key of a configuration file, where a text may be written as a number or a list of them."""
+        schema = handler(core_schema)
+        branches = schema.pop("anyOf", [schema])
+        kinds = [branch.get("type") for branch in branches]
+        more = ["number", "array"] if "string" in kinds else []
+        described = {"description": self.help, "group": self.rich_help_panel, "unit": self.unit}
+        items = {"items": {"type": ["string", "number"]}} if "array" in (*kinds, *more) else {}
+        found = {"type": [*dict.fromkeys([*kinds, *more])], **items, "default": schema.get("default")}
+        return {name: value for name, value in {**found, **described}.items() if value not in (None, "")}
+
+
+def cli_option(help_text: str, heading: str | None = None, *names: str, **declared: Any) -> Any:
+    """Declare an option.
+
+    Parameters
+    ----------
+    help_text : str
+        A noun phrase: its meaning, with its default where that depends on something.
+    heading : str, optional
+        It stands under this in the help.
+    *names : str
+        As they are typed, if not by the name of the field.
+    **declared
+        `unit`: of the value, shown in its place; `first`: shown before `--help-all` is asked for; `required`: a run
+        cannot do without it; `shows`: whether it says where something is written or what is shown, where its heading
+        does not say so; `host`: "engine" or "runner" if no other has it; `template`: how a template of Dataflow has
+        it; `environment=False`: the variable of its name is read elsewhere; all that `typer.Option` takes.
+    """
+    return Declared(*names, help=help_text, rich_help_panel=heading, **declared)
+
+
+def declared_options(owner: Any) -> dict[str, Declared]:
+    """Give the options of a class of options, or of a function that is a command, in their order."""
+    hints = get_type_hints(owner, include_extras=True)
+    found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
+    return {name: one for name, several in found for one in several if isinstance(one, Declared)}
+
+
+def options_of_host(owner: Any, host: str) -> frozenset[str]:
+    """Give the options that the engine ("engine") or Beam's runners ("runner") have alone."""
+    return frozenset(name for name, one in declared_options(owner).items() if one.host == host)
+
+
+def declared_of_command(command: Any) -> dict[str, Declared]:
+    """Give the declarations of a command's options, by the name of their parameter."""
+    return {} if command.callback is None else declared_options(command.callback)

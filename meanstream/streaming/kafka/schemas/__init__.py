@@ -1,1 +1,0 @@
-"""Schemas of values and of our own events, from a Schema Registry."""
