@@ -52,7 +52,7 @@ test-all: $(DEMO_STAMP)
 	$(PYTEST) -n $(JOBS) $(LATE)
 
 check: $(DEMO_STAMP)
-	$(PYTEST) -n $(CORES) --ignore tests/servers -m "not slow and not servers and not full"
+	$(PYTEST) -n $(CORES) --ignore tests/servers -m "not slow and not servers and not full" --grids $(or $(SEED),commit)
 
 # Which tests are slow is read off a file: measure it again on a machine that has nothing else to do.
 durations: $(DEMO_STAMP)

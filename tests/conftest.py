@@ -1,7 +1,8 @@
 """Which tests run when: everyday, in the gate, or in the whole suite. No test fails for being slow.
 
 - `make check` leaves out `slow` (by the durations file), `servers` and `full`.
-- `make test` leaves out `full`, and runs a seeded third of each slow grid of parameters.
+- `make test` leaves out `full`.
+- Both run a seeded third of each slow grid of parameters, the same one.
 - `make test-all` runs everything.
 """
 

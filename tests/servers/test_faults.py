@@ -171,7 +171,7 @@ def wait_for(condition: Callable[[], bool], life: EngineProcess, seconds: float 
         assert life.runs, f"the engine has ended; its log:\n{life.log}"
         return condition()
 
-    wait_until(met, seconds, why=lambda: f"the engine's log:\n{life.log}", every=0.01)
+    wait_until(met, seconds, why=lambda: f"the engine's log:\n{life.log}")
 
 
 def lines(life: EngineProcess, kinds: list[str], **names: object) -> list[str]:

@@ -32,45 +32,45 @@ class _Part:
 PARTS = {
     "budget": _Part(
         "state.budget_command",
-        "Show each agent's releases, spent and left, and when its budget ends.",
+        "Show the budget of each agent: spent, left, when it ends.",
         "budget",
     ),
     "get": _Part(
         "state.get_command",
-        "Show an agent's newest estimate with its interval, age and budget.",
+        "Show the newest estimate of an agent, with its interval.",
         "get",
     ),
     "init": _Part(
         "init_command",
-        "Write a configuration file with every option of a run, its help and its default.",
+        "Write a configuration file with all options of a run.",
         "init",
     ),
     "report": _Part(
         "report.command",
-        "Write charts, the privacy promise, reliability and the commands into one HTML file.",
+        "Write charts and the privacy promise into one HTML file.",
         "report",
     ),
-    "schema": _Part("schema_command", "Print the JSON Schema of an event type.", "schema"),
+    "schema": _Part("schema_command", "Print the JSON Schema of an event type or of an options file.", "schema"),
     "run": _Part("run.command", "Estimate from a stream of events."),
     "simulate": _Part("papers.simulate.command", "Simulate the errors of a configuration."),
     "theory": _Part("papers.simulate.theory_command", "Compute expected errors and bounds without a simulation."),
-    "reproduce": _Part("papers.reproduce.command", "Reproduce the figures of a paper, or our own of moving means."),
+    "reproduce": _Part("papers.reproduce.command", "Reproduce the figures of a paper, or of moving means."),
     "explain": _Part("explain.command", "Show what a configuration protects, before anything runs."),
-    "plan": _Part("explain.plan_command", "Predict errors before anything runs, of agents or rounds (default)."),
+    "plan": _Part("explain.plan_command", "Predict errors of agents or rounds before anything runs."),
     "audit": _Part(
         "evidence.command",
-        "Attack the code as it runs, and measure a lower bound on its privacy loss.",
+        "Attack the running code for a lower bound on its privacy loss.",
     ),
     "dlq": _Part("state.dlq_command", "List, show and replay dead letters (rejected records)."),
     "ledger": _Part("state.ledger_command", "Verify, sign and back up the ledger of releases."),
     "secret": _Part("state.secret_command", "Make keys for the noise and for signatures of a ledger."),
     "store": _Part(
         "state.store_command",
-        "Inspect, rename, merge and split stores, and erase an agent from one.",
+        "Inspect, rename, merge and split stores, or erase an agent.",
     ),
     "demo": _Part(
         "demo.agents_demo",
-        "Replay the flights of New York in 2013, with a private mean delay for each aircraft.",
+        "Replay flights of 2013: a private mean delay per aircraft.",
     ),
 }
 """In the order of the list that `meanstream --help` shows."""

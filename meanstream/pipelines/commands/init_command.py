@@ -18,7 +18,7 @@ def init(
     kind: Annotated[str, typer.Argument(help=f"{' | '.join(KINDS)}: the `run` command of the options.")],
     file: Annotated[str, typer.Argument(help="New file, or - for standard output.")] = "-",
 ) -> None:
-    """Write a configuration file with every option of a run, its help and its default.
+    """Write a configuration file with all options of a run.
 
     \b
     Example:
@@ -26,12 +26,15 @@ def init(
       meanstream run agents --config agents.yaml --print-config
     """  # noqa: D301 - click reads the escape
     from meanstream.operators.validation import closest_valid
+    from meanstream.pipelines.commands.run.command import app
     from meanstream.pipelines.options.shown import options_to_begin_with
+    from meanstream.pipelines.options.taken import prepare_commands
 
     if kind not in KINDS:
         raise BadOption(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{closest_valid(kind, KINDS)}")
-    root: Any = context.find_root().command
-    text = options_to_begin_with(root.commands["run"].commands[kind], context, f"run {kind}")
+    prepare_commands(app, kind)
+    made: Any = typer.main.get_command(app)
+    text = options_to_begin_with(made.commands[kind], context, f"run {kind}")
     if file == "-":
         sys.stdout.write(text)
         return

@@ -138,9 +138,9 @@ def _run() -> tuple[int, str, bool]:
 
 
 def _named_part(typed: Sequence[str]) -> str | None:
-    """Give the part that is typed first; None where all are wanted: to be listed, or by `init`, which reads another."""
+    """Give the part that is typed first; None where all are wanted, to be listed."""
     named = typed[1] if len(typed) > 1 else ""
-    return named if named in PARTS and named != "init" else None
+    return named if named in PARTS else None
 
 
 def _only_lists(typed: Sequence[str]) -> bool:

@@ -1,7 +1,5 @@
 """The options of agents that release: `run agent-side` takes these, `run agents` and `explain agents` more."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -266,7 +264,7 @@ class AgentSideOptions(StreamOptions):
         ),
     ] = None
 
-    def settings(self) -> AgentsSettings:
+    def settings(self) -> "AgentsSettings":
         """Check the privacy part.
 
         Raises
@@ -355,7 +353,7 @@ class AgentSideOptions(StreamOptions):
         """Quantiles that agents are told."""
         return ()
 
-    def engine_options(self) -> EngineOptions:
+    def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         return replace(
             super().engine_options(),
@@ -384,7 +382,7 @@ class AgentSideOptions(StreamOptions):
             return None
         return None if self.idle_after == NEVER else parse_duration("idle_after", self.idle_after or IDLE_AFTER)
 
-    def column_mapping(self) -> ColumnMapping:
+    def column_mapping(self) -> "ColumnMapping":
         """Say which column means what."""
         from meanstream.streaming.sources.mapping import ColumnMapping
 

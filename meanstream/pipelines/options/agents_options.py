@@ -1,7 +1,5 @@
 """The options of everything that hosts agents, declared once: `run agents` and `explain agents` take the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,7 +92,7 @@ class AgentsOptions(AgentSideOptions):
     runner_arg: RunnerArgOption = None
     offsets: OffsetsOption = None
 
-    def engine_options(self) -> EngineOptions:
+    def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         return replace(
             super().engine_options(),
@@ -129,7 +127,7 @@ class AgentsOptions(AgentSideOptions):
         return valid_quantiles(option_numbers("quantiles", self.quantiles))
 
     @property
-    def declared_covariates(self) -> AgentCovariates | None:
+    def declared_covariates(self) -> "AgentCovariates | None":
         """Public attributes of the agents, read from their file."""
         from meanstream.streaming.agents.covariates_file import read_covariates_file
 

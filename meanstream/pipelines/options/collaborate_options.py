@@ -1,7 +1,5 @@
 """The options of `run collaborate`: everybody's releases to the estimates of one organization's agents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,7 +90,7 @@ class CollaborateOptions:
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
 
-    def engine_options(self) -> EngineOptions:
+    def engine_options(self) -> "EngineOptions":
         """Check how agents are answered.
 
         Raises

@@ -66,14 +66,14 @@ class Declared(OptionInfo):
         self.host, self.template, self.environment = host, template, environment
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Callable[[Any], dict[str, Any]]) -> Any:
-        """Describe a key of a configuration file, where a text may be written as a number or a list of them."""
+        """Describe a key of a configuration file, where a text may be written as a number or as numbers in a list."""
         schema = handler(core_schema)
         branches = schema.pop("anyOf", [schema])
         kinds = [branch.get("type") for branch in branches]
-        more = ["number", "array"] if "string" in kinds else []
+        numbers = ["number", "array"] if "string" in kinds else []
+        item = {"type": "number"} if numbers else next((one["items"] for one in branches if "items" in one), None)
         described = {"description": self.help, "group": self.rich_help_panel, "unit": self.unit}
-        items = {"items": {"type": ["string", "number"]}} if "array" in (*kinds, *more) else {}
-        found = {"type": [*dict.fromkeys([*kinds, *more])], **items, "default": schema.get("default")}
+        found = {"type": [*dict.fromkeys([*kinds, *numbers])], "items": item, "default": schema.get("default")}
         return {name: value for name, value in {**found, **described}.items() if value not in (None, "")}
 
 
@@ -102,6 +102,21 @@ def declared_options(owner: Any) -> dict[str, Declared]:
     hints = get_type_hints(owner, include_extras=True)
     found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
     return {name: one for name, several in found for one in several if isinstance(one, Declared)}
+
+
+def schema_of_options(owner: Any) -> dict[str, Any]:
+    """Give the JSON Schema of a file of options."""
+    from pydantic import TypeAdapter
+
+    declared = {name: one for name, one in declared_options(owner).items() if name != "config"}
+    properties = TypeAdapter(owner).json_schema()["properties"]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": owner.__name__,
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: properties[name] for name in declared},
+    }
 
 
 def options_of_host(owner: Any, host: str) -> frozenset[str]:

@@ -1,7 +1,5 @@
 """The options of everything that runs rounds, declared once: `run rounds` and `explain rounds` take the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -257,7 +255,7 @@ class RoundsOptions(StreamOptions):
     runner_arg: RunnerArgOption = None
     offsets: OffsetsOption = None
 
-    def settings(self) -> RoundsSettings:
+    def settings(self) -> "RoundsSettings":
         """Check what the parties agree on, and design the estimator once, so that nothing is refused later.
 
         Raises
@@ -331,7 +329,7 @@ class RoundsOptions(StreamOptions):
         require(all(names), "values", "be columns x,y,z", self.values)
         return names
 
-    def column_mapping(self) -> ColumnMapping:
+    def column_mapping(self) -> "ColumnMapping":
         """Say which column means what; a user is what sources call an agent."""
         from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -346,14 +344,14 @@ class RoundsOptions(StreamOptions):
             owner="user",
         )
 
-    def engine_options(self) -> EngineOptions:
+    def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         from meanstream.operators.validation import require
 
         require(self.max_users >= 1, "max_users", "be at least 1", self.max_users)
         return super().engine_options()
 
-    def lateness_in_force(self) -> Lateness:
+    def lateness_in_force(self) -> "Lateness":
         """Say how long a window stays open by the clock; see `lateness_of_file_that_ends`."""
         from meanstream.pipelines.options.lateness_option import lateness_of_file_that_ends
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from meanstream.pipelines.options.declared import COLLABORATION, INPUT, OPERATION, OUTPUT, InTemplate, cli_option
@@ -170,6 +171,9 @@ OffsetsOption = Annotated[
         shows=False,
         host="runner",
     ),
+]
+AskedStoreOption = Annotated[
+    Path, cli_option("Store of the run, for its settings if no bounds and no budget are given.", INPUT)
 ]
 RegistryOption = Annotated[
     bool,

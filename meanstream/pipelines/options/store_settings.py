@@ -7,12 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.shared_options import BUDGET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from meanstream.operators.agents.agents_settings import AgentsSettings
+    from meanstream.pipelines.options.agent_side import AgentSideOptions as _OfRun
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+else:
+    _OfRun = object
 
 
 def settings_of_agents_store(path: Path) -> AgentsSettings:
@@ -51,3 +55,16 @@ def _refusing_store() -> Iterator[None]:
         yield
     except StoreError as error:
         raise BadOption(str(error)) from None
+
+
+class OfStore(_OfRun):
+    """Options of a run that is asked about: its settings may be those of a store."""
+
+    @property
+    def of_store(self) -> bool:
+        """Whether a store is named, and neither bounds nor a budget are given."""
+        return "store" in self.said and self.said.isdisjoint(BUDGET)
+
+    def settings(self) -> AgentsSettings:
+        """Check the privacy part; or read it from the store."""
+        return settings_of_agents_store(self.store) if self.of_store else super().settings()

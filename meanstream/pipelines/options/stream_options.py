@@ -1,7 +1,5 @@
 """The options of every engine that reads a stream of samples: those of agents and of rounds are made of these."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -173,7 +171,7 @@ class StreamOptions(ABC):
         """Role of each sink that was asked for, and its place."""
 
     @abstractmethod
-    def column_mapping(self) -> ColumnMapping:
+    def column_mapping(self) -> "ColumnMapping":
         """Say which column means what."""
 
     def lateness_in_force(self) -> Lateness:
@@ -186,7 +184,7 @@ class StreamOptions(ABC):
         """Say how often agents get estimates, and why; None where no agent gets any."""
         return None
 
-    def engine_options(self) -> EngineOptions:
+    def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy.
 
         Raises

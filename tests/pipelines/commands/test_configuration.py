@@ -154,8 +154,17 @@ def test_a_file_to_begin_with_has_every_option_at_its_default(kind: str, tmp_pat
     assert meanstream("init", kind, str(file)).message.startswith("file must be a new file")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_help_shows_first_what_a_first_run_needs(kind: str) -> None:
+    first, every = (meanstream("run", kind, asked).out.decode() for asked in ("--help", "--help-all"))
+    shown, known = (set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE)) for text in (first, every))
+    assert shown < known
+    assert 6 <= len(shown - {"--help", "--help-all"}) <= 13
+    assert first.endswith(f"options: meanstream run {kind} --help-all\n")
+
+
 def test_help_is_grouped_and_marks_what_is_required() -> None:
-    text = meanstream("run", "agents", "--help").out.decode()
+    text = meanstream("run", "agents", "--help-all").out.decode()
     headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings[:5] == ["Input:", "Privacy:", "Collaboration:", "Output:", "Operation:"]
     assert text.count("[required]") == 5

@@ -12,6 +12,7 @@ import typer
 
 from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.main import app
+from meanstream.pipelines.options.shown import with_environment_and_headings
 from tests.pipelines.command_line import meanstream
 
 
@@ -80,10 +81,34 @@ WITHOUT_OPTIONS = (["schema"], ["init"])
 
 
 @pytest.mark.parametrize("path", [path for path in commands() if path not in WITHOUT_OPTIONS], ids=" ".join)
-def test_every_command_takes_a_configuration_and_gives_json(path: list[str]) -> None:
+def test_every_command_gives_json_and_takes_a_configuration_where_it_has_many_options(path: list[str]) -> None:
     text = meanstream(*path, "--help").out.decode()
-    assert "--config" in text or "{configs}..." in text or "CONFIGS..." in text
+    text = meanstream(*path, "--help-all").out.decode() if "--help-all" in text else text
+    assert "--config" in text or "{configs}..." in text or "CONFIGS..." in text or text.count("\n  --") <= 13
     assert "--json" in text
+
+
+def slots() -> dict[str, int]:
+    """How many options each command types."""
+    root = with_environment_and_headings(typer.main.get_command(app))
+    found = {}
+    for path in commands():
+        command = root
+        for word in path:
+            command = getattr(command, "commands", {}).get(word, command)
+        typed = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+        found[" ".join(path)] = len([one for one in typed if one.name != "help_all"])
+    return found
+
+
+def test_options_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    """Over all commands; `pytest -rP` prints them. A command about a run takes its file or its store instead."""
+    found = slots()
+    for name, count in sorted(found.items(), key=lambda one: -one[1]):
+        print(f"{count:4} {name}")  # noqa: T201
+    print(sum(found.values()), "in", len(found), "commands")  # noqa: T201
+    assert sum(found.values()) <= 460
+    assert max(count for name, count in found.items() if name.startswith(("explain", "audit", "dlq"))) <= 15
 
 
 def test_without_a_command_the_help_is_shown() -> None:

@@ -14,6 +14,7 @@ import typer
 
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.commands.report import report_result as result
+from meanstream.pipelines.options.shown import with_environment_and_headings
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, asks, files, meanstream, options, run_agents, write_samples
 
@@ -165,7 +166,7 @@ def test_a_bad_configuration_file(text: str, said: list[str], folder: Path) -> N
     before = files(folder)
     typed = options(folder, epsilon=None if "epsilon" in text else 1)
     for command in ("run", "explain"):
-        ran = meanstream(command, "agents", "--config", str(config), *arguments(typed))
+        ran = asks(command, "agents", "--config", str(config), *arguments(typed))
         for part in said:
             assert part in ran.message
     assert files(folder) == before
@@ -274,11 +275,14 @@ def test_a_name_that_no_system_takes_is_one_line(option: str, length: int, folde
     assert files(folder) == before
 
 
+UNSET = ("help", "help_all", "version")
+
+
 def typed_twice(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, list[str]]]:
     """Of every command, each kind of option typed twice: its name, and the words."""
     kinds = {}
     for one in command.params:
-        if one.param_type_name == "option" and not one.multiple and one.name not in ("help", "version"):
+        if one.param_type_name == "option" and not one.multiple and not one.hidden and one.name not in UNSET:
             kinds[getattr(one, "is_flag", False), bool(one.secondary_opts), one.name == "config"] = one
     for (flag, *_), one in kinds.items():
         first, last = one.opts[0], (one.secondary_opts or one.opts)[-1]
@@ -291,7 +295,7 @@ def typed_twice(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str
 def test_every_option_is_typed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of two is meant is unknown: the last one used to be taken without a word."""
     monkeypatch.chdir(tmp_path)
-    commands = list(typed_twice(typer.main.get_command(app)))
+    commands = list(typed_twice(with_environment_and_headings(typer.main.get_command(app))))
     assert len(commands) > 60
     for name, typed in commands:
         ran = meanstream(*typed)

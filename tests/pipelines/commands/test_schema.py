@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.commands.init_command import KINDS
 from meanstream.streaming.agents.agents_releases import release_refusal_lines
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.events.wire import EVENTS, Sample
@@ -139,3 +142,19 @@ def test_every_property_is_described_or_speaks_for_itself() -> None:
 def test_an_unknown_event_names_the_known_ones() -> None:
     message = meanstream("schema", "releases").message
     assert message == f"name must be one of {', '.join(sorted(EVENTS))}, got 'releases'"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_options_is_as_its_schema_says(kind: str) -> None:
+    schema = meanstream("schema", f"run-{kind}").json
+    check = Draft202012Validator(schema)
+    text = meanstream("run", kind, "--print-config", "--quiet").out.decode()
+    everything = yaml.safe_load(text)
+    assert everything["quiet"] is True
+    assert list(check.iter_errors(everything)) == []
+    assert {line.split(":")[0].lstrip("# ") for line in text.splitlines() if "  # " in line} == set(
+        schema["properties"]
+    )
+    for wrong in ({"epsilom": 1}, {"quiet": "yes"}, {"level": "high"} if kind != "agent-side" else {"horizon": "many"}):
+        assert not check.is_valid(wrong), wrong
+    assert "name must be one of a file of options, got" in meanstream("schema", "run-nothing").message

@@ -85,7 +85,7 @@ def demo(
     page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
-    """Replay the flights of New York in 2013, with a private mean delay for each aircraft.
+    """Replay flights of 2013: a private mean delay per aircraft.
 
     Every second flight of an aircraft is held back as truth. The noise is seeded and so not private: this is a
     demo.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from meanstream.operators.evidence.agents_audit import CanaryEvidence
     from meanstream.operators.evidence.audit_record import AuditRow
     from meanstream.operators.evidence.canaries import Canaries
-    from meanstream.pipelines.options.asked import AuditEngineOptions
+    from meanstream.pipelines.options.asked_engine import AuditEngineOptions
 
 DEPLOYMENT = "audit"
 CANARIES = {"agents": 100_000, "engine": 2_000}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from meanstream.operators.evidence.audit_record import AuditRow
     from meanstream.operators.evidence.noise_law import NoiseLaw
     from meanstream.operators.records import Ints
-    from meanstream.pipelines.options.asked import AuditTopicOptions
+    from meanstream.pipelines.options.asked_topic import AuditTopicOptions
 
 SAYS = {
     "conflict": "release ids with a second value",

@@ -20,14 +20,15 @@ from meanstream.pipelines.options.shared_options import ASKED
 from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked import AuditEngineOptions, AuditTopicOptions
+    from meanstream.pipelines.options.asked_engine import AuditEngineOptions
+    from meanstream.pipelines.options.asked_topic import AuditTopicOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
 def audit() -> None:
-    """Attack the code as it runs, and measure a lower bound on its privacy loss."""
+    """Attack the running code for a lower bound on its privacy loss."""
 
 
 @app.command("mechanism")
@@ -64,7 +65,7 @@ def mechanism(
 
 
 @app.command("engine")
-@takes_options("asked:AuditEngineOptions", typed=(*ASKED, "through", "canaries", "kills", "seed"))
+@takes_options("asked_engine:AuditEngineOptions", typed=(*ASKED, "through", "canaries", "kills", "seed"))
 def engine(options: AuditEngineOptions) -> None:
     """Attack one run of the engine with planted agents, and bound epsilon from below.
 
@@ -106,7 +107,7 @@ def store(
 
 
 @app.command("topic")
-@takes_options("asked:AuditTopicOptions", typed=(*ASKED, "address"))
+@takes_options("asked_topic:AuditTopicOptions", typed=(*ASKED, "address"), also=("agents_options:AgentsOptions",))
 def topic(options: AuditTopicOptions) -> None:
     """Check public releases against the promise: spend, one value per id, sums on the grid, law of the noise.
 

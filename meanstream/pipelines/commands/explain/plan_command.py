@@ -111,7 +111,7 @@ app = typer.Typer(cls=_RoundsUnlessSaid, rich_markup_mode=None)
 
 @app.callback()
 def plan() -> None:
-    """Predict errors before anything runs, of agents or rounds (default)."""
+    """Predict errors of agents or rounds before anything runs."""
 
 
 app.command("agents")(plan_agents)

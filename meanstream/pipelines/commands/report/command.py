@@ -28,7 +28,7 @@ def report(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write charts, the privacy promise, reliability and the commands into one HTML file.
+    """Write charts and the privacy promise into one HTML file.
 
     Figures of a store come from releases or reports alone, so the file may be public.
 

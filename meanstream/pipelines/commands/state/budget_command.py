@@ -26,7 +26,7 @@ def budget(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show each agent's releases, spent and left, and when its budget ends.
+    """Show the budget of each agent: spent, left, when it ends.
 
     `ends` is the time of the agent's last release, at the rate between its first and its newest one. For rounds:
     each user's reports, with epsilon each, and the rest of the user's budget. Every row of the ledger is checked

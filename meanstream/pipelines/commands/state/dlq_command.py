@@ -18,7 +18,7 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked import ReplayOptions
+    from meanstream.pipelines.options.asked_replay import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.store.state_store import Store
 
@@ -106,8 +106,11 @@ def dlq_show(
 
 @app.command("replay")
 @takes_options(
-    "asked:ReplayOptions",
-    typed=("config", "store", "source", "from_", "reason", "dead_letters", "secret_file", "dry_run", "json", "quiet"),
+    "asked_replay:ReplayOptions",
+    typed=(
+        *("config", "store", "source", "from_", "reason", "dead_letters", "sink", "secret_file"),
+        *("dry_run", "json", "quiet"),
+    ),
 )
 def dlq_replay_again(options: ReplayOptions) -> None:
     """Count rejected records that are valid now, with the options of the run, on its store, each once.

@@ -15,7 +15,7 @@ from meanstream.pipelines.options.base import option_location, print_options_jso
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked import ReplayOptions
+    from meanstream.pipelines.options.asked_replay import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.replay.replay_letters import Replay
     from meanstream.streaming.store.store_deployment import Deployment

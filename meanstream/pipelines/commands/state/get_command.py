@@ -22,7 +22,7 @@ def get(
     store: Annotated[Path, cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT)],
     as_json: JsonOption = False,
 ) -> None:
-    """Show an agent's newest estimate with its interval, age and budget.
+    """Show the newest estimate of an agent, with its interval.
 
     The last run computed it from the agent's own samples and all releases; showing it spends nothing. The output is
     private to this agent and the operator of the store.

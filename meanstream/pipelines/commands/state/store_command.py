@@ -26,7 +26,7 @@ StoreOption = Annotated[Path, cli_option("Store of an engine.", INPUT)]
 
 @app.callback()
 def store() -> None:
-    """Inspect, rename, merge and split stores, and erase an agent from one."""
+    """Inspect, rename, merge and split stores, or erase an agent."""
 
 
 @app.command("show")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev, calibrated_classical_stddev
-from tests.pipelines.command_line import arguments, asks, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import arguments, asks, files, options, run_agents, write_samples
 
 
 def explain(**changes: object) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: st
 
 def test_odds_and_errors_by_epsilon_are_those_of_the_mechanism() -> None:
     typed = ["explain", "agents", "--lower", "0", "--upper", "8", "--delta", "1e-6"]
-    facts = {epsilon: meanstream(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    facts = {epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
     odds = facts[1.0]["odds"]
     assert odds["guessed_right"] == pytest.approx(0.5471, abs=1e-4)  # the normal distribution at mu / 2
     assert odds["guessed_right_several"] == pytest.approx(0.8817, abs=1e-4)
@@ -156,7 +156,7 @@ def test_odds_and_errors_by_epsilon_are_those_of_the_mechanism() -> None:
     assert [*rows] == [0.1, 0.3, 1.0, 3.0, 10.0]
     for epsilon, found in facts.items():
         assert rows[epsilon] == pytest.approx(found["releases"]["noise_stddev_of_the_mean"])
-    text = meanstream(*typed, "--epsilon", "1").out.decode()
+    text = asks(*typed, "--epsilon", "1").out.decode()
     assert text.splitlines()[:3] == [
         "protected       The value of each single sample, against everyone else together, even if they know all "
         "other samples.",

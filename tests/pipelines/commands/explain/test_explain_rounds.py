@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.rounds.channels.registry import make_channel
-from tests.pipelines.command_line import arguments, asks, files, meanstream
+from tests.pipelines.command_line import arguments, asks, files
 from tests.pipelines.commands.run.test_run_rounds import options, run, write_flights
 
 
@@ -84,7 +84,7 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("asked", "estimand", "asks"),
+    ("asked", "estimand", "question"),
     [
         ({"estimator": "kent.density"}, "density of samples", "functions, which a public hash chooses"),
         ({"estimator": "kent.mixture", "option": "components=2"}, "mean of each component, and its weight", "votes"),
@@ -93,17 +93,17 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
         ({"estimator": "cummings.ratio"}, "larger users weigh more", "order statistics of private sizes"),
     ],
 )
-def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], estimand: str, asks: str) -> None:
+def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], estimand: str, question: str) -> None:
     facts = explain(**asked, sizes="point:50", epsilon=2)
     assert facts["protects"] == "all that one user sends within a window"
     assert "its number of samples included" in facts["neighboring"]
     assert facts["total"]["epsilon"] == 2.0
     assert estimand in facts["estimator"]["estimand"]
-    assert asks in facts["mechanisms"][0]["asks"]
+    assert question in facts["mechanisms"][0]["asks"]
     named = {"lower": -30, "upper": 120, "epsilon": 2, "window": "7d", "users": 400, "sizes": "point:50", **asked}
     text = asks("explain", "rounds", *arguments(named)).out.decode()
     assert estimand in text
-    assert asks in text
+    assert question in text
 
 
 def test_coordinates_share_epsilon() -> None:
@@ -147,7 +147,7 @@ def test_a_bad_option_is_one_line() -> None:
 
 def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
     typed = ["explain", "rounds", "--lower", "0", "--upper", "8", "--window", "1d", "--users", "500"]
-    facts = {epsilon: meanstream(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    facts = {epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
     assert facts[1.0]["odds"]["guessed_right"] == pytest.approx(0.7311, abs=1e-4)
     assert facts[1.0]["odds"]["belief_after"] == pytest.approx(0.0267, abs=1e-4)
     rows = {row["epsilon"]: row["predicted_stderr"] for row in facts[1.0]["by_epsilon"]}

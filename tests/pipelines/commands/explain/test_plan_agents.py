@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from meanstream.operators.forecast import shares_forecast as shares
-from tests.pipelines.command_line import asks, changed, meanstream
+from tests.pipelines.command_line import asks, changed
 
 BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
 WHOLE = (*BASE, "--sizes", "lognormal:80,1", "--spread", "6")
 
 
 def test_json_and_the_tables_say_the_same() -> None:
-    found = meanstream(*WHOLE, "--target-half-width", "12", "--json").json
+    found = asks(*WHOLE, "--target-half-width", "12", "--json").json
     assert [row["quantile"] for row in found["rows"]] == [0.1, 0.5, 0.9]
     assert found["by_epsilon"]["1.0"] == pytest.approx(found["rows"][1]["together"])
-    text = meanstream(*WHOLE, "--target-half-width", "12").out.decode()
+    text = asks(*WHOLE, "--target-half-width", "12").out.decode()
     for part in ("4,000 agents, epsilon 1", "of it privacy", "Error together by epsilon", *found["sentences"][:1]):
         assert " ".join(part.split()) in " ".join(text.split())
     assert f"{found['rows'][1]['alone']:.3g}" in text
@@ -26,19 +26,19 @@ def test_json_and_the_tables_say_the_same() -> None:
 def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "RUNS", 6)
     asked = ("--quantiles", ".9,.5", "--exceeds", "30", "--mean", "10", "--stddev", "30")
-    found = meanstream(*WHOLE, *asked, "--json").json
+    found = asks(*WHOLE, *asked, "--json").json
     names = ["quantile 0.5", "quantile 0.9", "share above 30"]
     assert [row["asked"] for row in found["shares"][1::3]] == names
     assert [row["samples"] for row in found["shares"][:3]] == [row["samples"] for row in found["rows"]]
-    plain = meanstream(*WHOLE, "--stddev", "30", "--json").json
+    plain = asks(*WHOLE, "--stddev", "30", "--json").json
     assert "shares" not in plain
     assert found["rows"][1]["privacy"] > plain["rows"][1]["privacy"]  # a tenth of the budget is for the histograms
     assert found["unit"]["mu"] == pytest.approx(plain["unit"]["mu"], rel=1e-6)
-    text = meanstream(*WHOLE, *asked).out.decode()
+    text = asks(*WHOLE, *asked).out.decode()
     for row in found["shares"]:
         assert f"{row['asked']}" in text
         assert f"± {row['half_width_released']:.3g}" in text
-    scheduled = meanstream(*WHOLE, *asked, "--horizon", "40", "--json").json
+    scheduled = asks(*WHOLE, *asked, "--horizon", "40", "--json").json
     assert scheduled["shares"][2]["half_width_released"] > found["shares"][2]["half_width_released"]
 
 
@@ -54,12 +54,12 @@ def test_agents_are_counted_where_sizes_are(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
     path.write_text("shop,amount\n" + "".join(f"s{i % 30},{i}\n" for i in range(2000)))
     counted = ("plan", "agents", *BASE[4:], "--sizes", f"{path}:shop", "--spread", "6", "--json")
-    found = meanstream(*counted).json
+    found = asks(*counted).json
     assert found["agents"] == 30
-    assert found == meanstream(*counted, "--agents", "30").json
-    assert meanstream(*counted, "--agents", "31").json["agents"] == 31
+    assert found == asks(*counted, "--agents", "30").json
+    assert asks(*counted, "--agents", "31").json["agents"] == 31
     path.write_text("shop,amount\nnorth,1\n")
-    assert meanstream(*counted).message == "agents must be at least 2, got 1"
+    assert asks(*counted).message == "agents must be at least 2, got 1"
 
 
 @pytest.mark.parametrize("per_person", [None, 7])
@@ -87,7 +87,7 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
 
 def test_without_a_name_rounds_are_planned() -> None:
     arguments = ("--users", "4000", "--epsilon", "1", "--sizes", "point:2", "--json")
-    assert meanstream("plan", *arguments).json == asks("plan", "rounds", *arguments).json
+    assert asks("plan", *arguments).json == asks("plan", "rounds", *arguments).json
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_without_a_name_rounds_are_planned() -> None:
     ],
 )
 def test_refusals(arguments: tuple[str, ...], message: str) -> None:
-    found = meanstream(*changed(*arguments))
+    found = asks(*changed(*arguments))
     assert found.code == 2
     assert message in found.err.decode()
     assert len(found.err.decode().splitlines()) == 1

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.command_line import changed, meanstream, write_samples
+from tests.pipelines.command_line import asks, changed, write_samples
 
 BASE = ("plan", "--users", "4000", "--epsilon", "1")
 
 
 def test_json() -> None:
-    found = meanstream(*BASE, "--sizes", "point:1000", "--between-users", "0", "--target-half-width", "0.01", "--json")
+    found = asks(*BASE, "--sizes", "point:1000", "--between-users", "0", "--target-half-width", "0.01", "--json")
     assert found.code == 0
     table = found.json
     assert table["recommended"] == "plan"
@@ -25,7 +25,7 @@ def test_json() -> None:
 
 
 def test_the_table_names_every_candidate_and_the_recommendation() -> None:
-    found = meanstream(*BASE, "--sizes", "point:2", "--lower", "-30", "--upper", "120")
+    found = asks(*BASE, "--sizes", "point:2", "--lower", "-30", "--upper", "120")
     text = found.out.decode()
     assert found.code == 0
     assert "4,000 users, epsilon 1" in text
@@ -36,7 +36,7 @@ def test_the_table_names_every_candidate_and_the_recommendation() -> None:
 
 def test_sizes_are_counted_in_a_column_of_a_file(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "flights.csv")
-    found = meanstream(*BASE, "--sizes", f"{path}:tailnum", "--json").json
+    found = asks(*BASE, "--sizes", f"{path}:tailnum", "--json").json
     # 60 rows of 3 aircraft.
     assert found["sizes"] == {"least": 20, "greatest": 20, "mean": 20.0, "mean_sqrt": pytest.approx(20**0.5)}
 
@@ -44,7 +44,7 @@ def test_sizes_are_counted_in_a_column_of_a_file(tmp_path: Path) -> None:
 def test_options_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("users: 4000\nepsilon: 1\nsizes: point:2\nbetween-users: 0\n")
-    assert meanstream("plan", "--config", str(path), "--json").json["between_users"] == 0
+    assert asks("plan", "--config", str(path), "--json").json["between_users"] == 0
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_options_from_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, others: list[str]) -> None:
-    table = meanstream(*changed(*BASE, "--sizes", "point:100", *arguments), "--json").json
+    table = asks(*changed(*BASE, "--sizes", "point:100", *arguments), "--json").json
     assert table["recommended"] == table["candidates"][0]["name"] == best
-    text = meanstream(*changed(*BASE, "--sizes", "point:100", *arguments)).out.decode()
+    text = asks(*changed(*BASE, "--sizes", "point:100", *arguments)).out.decode()
     for part in (best, *others, "mse, ", " users, epsilon 1", f"Use {best}", "It assumes: "):
         assert part in text
 
@@ -68,13 +68,13 @@ def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, o
 def test_users_are_counted_where_sizes_are(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "flights.csv", agents=400, rows=1000)
     counted = ("plan", "--epsilon", "1", "--sizes", f"{path}:tailnum", "--json")
-    found = meanstream(*counted).json
+    found = asks(*counted).json
     assert found["users"] == 400
-    assert found == meanstream(*counted, "--users", "400").json
-    assert meanstream(*counted, "--users", "40").json["users"] == 40
-    vectors = meanstream(*counted, "--dimension", "3").json
-    assert vectors == meanstream(*counted, "--dimension", "3", "--users", "400").json
-    lacking = meanstream("plan", "--epsilon", "1", "--sizes", "point:2")
+    assert found == asks(*counted, "--users", "400").json
+    assert asks(*counted, "--users", "40").json["users"] == 40
+    vectors = asks(*counted, "--dimension", "3").json
+    assert vectors == asks(*counted, "--dimension", "3", "--users", "400").json
+    lacking = asks("plan", "--epsilon", "1", "--sizes", "point:2")
     assert lacking.message == "users must be given unless sizes are counted in FILE.csv:COLUMN"
 
 
@@ -94,17 +94,17 @@ def test_users_are_counted_where_sizes_are(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
-    assert meanstream(*BASE, *arguments).message.startswith(message)
+    assert asks(*BASE, *arguments).message.startswith(message)
 
 
 def test_what_epsilon_buys_is_what_a_plan_for_that_epsilon_says() -> None:
     asked = ("plan", "--users", "4000", "--sizes", "point:20", "--json", "--epsilon")
-    found = {epsilon: meanstream(*asked, f"{epsilon:g}").json for epsilon in (1.0, 3.0)}
+    found = {epsilon: asks(*asked, f"{epsilon:g}").json for epsilon in (1.0, 3.0)}
     rows = found[1.0]["by_epsilon"]
     assert rows.keys() == {"one_shot", "central.mean"}
     for epsilon, table in found.items():
         by_name = {one["name"]: one["half_width"] for one in table["candidates"] + table["curators"]}
         for name, errors in rows.items():
             assert errors[str(epsilon)] == pytest.approx(by_name[name])
-    text = meanstream(*asked[:-2], "--epsilon", "1").out.decode()
+    text = asks(*asked[:-2], "--epsilon", "1").out.decode()
     assert "Half-width of the interval by epsilon" in text

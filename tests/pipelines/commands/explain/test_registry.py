@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import asks
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT, "minItems": 1}
@@ -108,7 +108,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_record_is_as_the_schema_says(name: str) -> None:
     words, variant, model, parameters = CASES[name]
-    ran = meanstream("explain", *words, "--registry")
+    ran = asks("explain", *words, "--registry")
     assert ran.code == 0, ran.err
     found = yaml.safe_load(ran.out)
     Draft7Validator.check_schema(SCHEMA)
@@ -118,15 +118,15 @@ def test_a_record_is_as_the_schema_says(name: str) -> None:
     assert deployment["dp_variant"]["variant_name"] == variant
     assert deployment["deployment_model"]["model_name"] == model
     assert parameters in (None, deployment["privacy_loss"]["privacy_parameters"])
-    facts = meanstream("explain", *words, "--json").json
+    facts = asks("explain", *words, "--json").json
     assert deployment["privacy_loss"]["privacy_unit_details"] == facts["neighboring"]
     assert deployment["dp_variant"]["unprotected_quantities"] == facts["public"]
-    assert meanstream("explain", *words, "--registry", "--json").json == found
+    assert asks("explain", *words, "--registry", "--json").json == found
 
 
 def test_what_only_the_owner_knows_is_marked_and_nothing_is_folded() -> None:
     """The registry's own check refuses folded texts (`>`)."""
-    text = meanstream("explain", *AGENTS, "--registry").out.decode()
+    text = asks("explain", *AGENTS, "--registry").out.decode()
     for field in ("data_curators", "intended_use", "data_product_region", "registry_authors"):
         assert "TO BE FILLED IN" in str(_found(yaml.safe_load(text), field))
     styles = {token.style for token in yaml.scan(text) if hasattr(token, "style")}
@@ -142,7 +142,7 @@ def _found(record: Any, field: str) -> Any:
 
 @pytest.mark.parametrize("slug", ["Ünïcode / weekly!", "a: b # c", "-", "x\ny"])
 def test_no_name_breaks_the_record(slug: str, tmp_path: Path) -> None:
-    ran = meanstream("explain", *AGENTS[:-1], slug, "--registry")
+    ran = asks("explain", *AGENTS[:-1], slug, "--registry")
     if ran.code:
         assert ran.message.startswith("name must ")
         return
@@ -151,7 +151,7 @@ def test_no_name_breaks_the_record(slug: str, tmp_path: Path) -> None:
 
 def test_agents_that_forget_have_no_last_release() -> None:
     plain, endless = (
-        meanstream("explain", *AGENTS, *more, "--registry").out.decode() for more in ((), ("--memory", "half-life:500"))
+        asks("explain", *AGENTS, *more, "--registry").out.decode() for more in ((), ("--memory", "half-life:500"))
     )
     assert "at most 40 times" in plain
     assert "without end" in endless

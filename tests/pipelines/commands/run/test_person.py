@@ -13,7 +13,7 @@ import pytest
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from tests.pipelines.command_line import SECRET, Ran, arguments, asks, meanstream, options, run_agents
+from tests.pipelines.command_line import SECRET, Ran, arguments, asks, options, run_agents
 
 N = 240
 LIMIT = 3
@@ -196,7 +196,7 @@ def test_a_store_keeps_its_column_of_persons(whole: Path, tmp_path: Path) -> Non
     """Another column would count everybody from the start; one that was renamed is adopted."""
     (tmp_path / "s.csv").write_text((tmp_path / "s.csv").read_text().replace("patient", "guest", 1))
     assert run(whole, person="guest").message.startswith("person must be 'patient' as in the store that is continued")
-    adopted = meanstream("store", "adopt", "--store", str(whole / "state.db"), "--person", "guest", "--json").json
+    adopted = asks("store", "adopt", "--store", str(whole / "state.db"), "--person", "guest", "--json").json
     assert (adopted["from"], adopted["to"]) == ({"person": "patient"}, {"person": "guest"})
     assert run(whole, person="guest").message.startswith("source must be the file that this store was filled from")
 
@@ -238,7 +238,7 @@ def test_a_dry_run_and_the_report_say_whose_data_it_is(whole: Path) -> None:
     assert told["privacy"]["per_person"] == LIMIT
     assert "for all samples of a person, at most 3, over at most 40 releases" in run(whole, dry_run=True).out.decode()
     html = whole / "report.html"
-    assert meanstream("report", str(html), "--store", str(whole / "state.db")).code == 0
+    assert asks("report", str(html), "--store", str(whole / "state.db")).code == 0
     assert "All samples of one person within an agent are protected together" in html.read_text()
     assert "--per-person 3" in html.read_text()
 
@@ -265,7 +265,7 @@ def test_a_pipeline_of_beam_counts_the_same_samples(whole: Path, tmp_path: Path)
     (tmp_path / "beam").mkdir()
     named = options(tmp_path / "beam", source=tmp_path / "s.csv", **WHO, **HOW)
     secret = {"MEANSTREAM_SECRET": SECRET}
-    ran = meanstream("run", "agents", "--runner", "FnApiRunner", "--json", *arguments(named), environment=secret)
+    ran = asks("run", "agents", "--runner", "FnApiRunner", "--json", *arguments(named), environment=secret)
     assert ran.code == 0
     assert releases(tmp_path / "beam") == releases(whole)
     assert (ran.json["rejected_over_person"], ran.json["accepted"]) == (len(over(rows())), N)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
-from tests.pipelines.command_line import arguments, asks, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import arguments, asks, files, options, run_agents, write_samples
 
 ASKED = {"quantiles": ".5,.9", "exceeds": "30"}
 
@@ -31,9 +31,9 @@ def test_an_agent_is_told_by_the_run_and_by_get(folder: Path) -> None:
     assert len(last) == 3
     for agent, event in last.items():
         assert told(event) == ([0.5, 0.9], [30.0])
-        found = meanstream("get", agent, "--store", str(folder / "state.db"), "--json").json
+        found = asks("get", agent, "--store", str(folder / "state.db"), "--json").json
         assert (found["quantiles"], found["exceeds"]) == (event["quantiles"], event["exceeds"])
-        text = meanstream("get", agent, "--store", str(folder / "state.db")).out.decode()
+        text = asks("get", agent, "--store", str(folder / "state.db")).out.decode()
         assert f"\nquantile 0.9: {event['quantiles'][1]['value']:g} [" in text
         assert f"\nshare above 30: {event['exceeds'][0]['share']:g} [" in text
 
@@ -102,14 +102,14 @@ def test_a_store_goes_on_with_its_histogram_and_other_quantiles(folder: Path) ->
     before = (folder / "releases.jsonl").read_bytes()
     assert b'"histogram":' in before
     assert run_agents(folder, quantiles=".25").code == 0
-    found = meanstream("get", "N0", "--store", str(folder / "state.db"), "--json").json
+    found = asks("get", "N0", "--store", str(folder / "state.db"), "--json").json
     assert told(found) == ([0.25], [30.0])
     ran = run_agents(folder, exceeds="20")
     assert ran.message.startswith(
         "exceeds must be (30.0,) as in the store that is continued, got (20.0,): a store keeps"
     )
     assert (folder / "releases.jsonl").read_bytes() == before
-    report = meanstream("report", str(folder / "report.html"), "--store", str(folder / "state.db"))
+    report = asks("report", str(folder / "report.html"), "--store", str(folder / "state.db"))
     assert report.code == 0, report.err
     text = (folder / "report.html").read_text()
     assert "means, votes and histograms together are the total above" in text
@@ -133,14 +133,14 @@ def test_apart_one_side_releases_histograms_and_the_other_tells(folder: Path) ->
     for name in ("refresh", "population"):
         given.pop(name, None)
     secret = {"MEANSTREAM_SECRET": "9b1f6c04d2a85e73bb40c9f1e6a7250d"}
-    ran = meanstream("run", "agent-side", *arguments(given), environment=secret)
+    ran = asks("run", "agent-side", *arguments(given), environment=secret)
     assert (ran.code, ran.err) == (0, b"")
     asked = {"releases": folder / "r.jsonl", "store": folder / "state.db", "until_end": True, "quiet": True}
-    ran = meanstream("run", "collaborate", *arguments({**asked, "quantiles": ".9,.1"}))
+    ran = asks("run", "collaborate", *arguments({**asked, "quantiles": ".9,.1"}))
     assert ran.code == 0, ran.err
     events = [json.loads(line) for line in ran.out.splitlines()]
     assert [[one["quantile"] for one in event["quantiles"]] for event in events] == [[0.1, 0.9]] * 3
-    plain = meanstream("run", "collaborate", *arguments(asked))
+    plain = asks("run", "collaborate", *arguments(asked))
     assert b"quantiles" not in plain.out
     assert b'"local":' in plain.out
 
@@ -148,7 +148,7 @@ def test_apart_one_side_releases_histograms_and_the_other_tells(folder: Path) ->
 def test_agents_without_a_histogram_are_told_no_quantiles(folder: Path) -> None:
     assert run_agents(folder).code == 0
     asked = {"releases": folder / "releases.jsonl", "store": folder / "state.db", "until_end": True, "quantiles": ".5"}
-    ran = meanstream("run", "collaborate", *arguments(asked))
+    ran = asks("run", "collaborate", *arguments(asked))
     assert (ran.code, ran.out, ran.err.decode()) == (
         2,
         b"",

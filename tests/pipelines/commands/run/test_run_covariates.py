@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.pipelines.commands.report import report_store as store_report
 from meanstream.streaming.agents.own_state import own_settings
-from tests.pipelines.command_line import arguments, asks, meanstream, run_agents
+from tests.pipelines.command_line import arguments, asks, run_agents
 
 BOUNDS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
 PLANES = 24
@@ -50,7 +50,7 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     learned = json.loads((folder / "p.jsonl").read_bytes().splitlines()[-1])["fitted"]["covariates"]
     assert [one["name"] for one in learned["attributes"]] == ["engine", "seats", "number of samples"]
     # `get` reads the file that the last run has answered with.
-    event = meanstream("get", "N1", "--store", str(folder / "state.db"), "--json").json
+    event = asks("get", "N1", "--store", str(folder / "state.db"), "--json").json
     assert {name: event[name] for name in found["N1"]} == found["N1"]
     last = store_report.report_convergence_of_store(folder / "state.db", own_settings(folder / "state.db"))[1]
     assert last is not None
@@ -58,7 +58,7 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     assert part.text.startswith("Declared public covariates explain")
     assert [row[0] for row in part.table] == ["engine", "seats", "number of samples"]
     (folder / "planes.csv").unlink()
-    refused = meanstream("get", "N1", "--store", str(folder / "state.db"))
+    refused = asks("get", "N1", "--store", str(folder / "state.db"))
     assert "covariates must be a readable file" in refused.err.decode()
     assert len(refused.err.splitlines()) == 1
 
@@ -66,11 +66,11 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
 def test_another_file_needs_no_new_store_and_spends_nothing(folder: Path) -> None:
     given = {"covariates": folder / "planes.csv"}
     assert run_agents(folder, sink=folder / "e.jsonl", **given).code == 0
-    before = meanstream("ledger", "verify", "--store", str(folder / "state.db"), "--json").json
+    before = asks("ledger", "verify", "--store", str(folder / "state.db"), "--json").json
     (folder / "planes.csv").write_text("tailnum,seats\nN1,7\nN2,9\n")
     again = run_agents(folder, sink=folder / "e.jsonl", **given)
     assert again.code == 0, again.err
-    assert meanstream("ledger", "verify", "--store", str(folder / "state.db"), "--json").json == before
+    assert asks("ledger", "verify", "--store", str(folder / "state.db"), "--json").json == before
 
 
 def test_parquet_and_csv_are_read_alike(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.command_line import SECRET, arguments, asks, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import SECRET, arguments, asks, options, run_agents, write_samples
 
 DAYS = {"memory": "half-life:5d", "schedule": "every:1d"}
 WINDOW, WINDOW_OF_DAYS = {"memory": "window:16"}, {"memory": "window:5d", "schedule": "every:1d"}
@@ -36,24 +36,22 @@ def test_releases_go_on_and_every_command_says_so(memory: str, folder: Path) -> 
     counts = {event["agent"]: event["index"] for event in lines(folder / "releases.jsonl")}
     assert min(counts.values()) > 90  # 200 samples each, a release after every second one
     assert (folder / "notices.jsonl").read_bytes() == b""
-    table = meanstream("budget", *store(folder)).out.decode().splitlines()
+    table = asks("budget", *store(folder)).out.decode().splitlines()
     assert table[1].split()[:6] == ["N0", str(counts["N0"]), "-", "-", "no", "end"]
     assert table[-1].startswith("3 agents: at most ")
     assert table[-1].endswith("releases each so far, without end, 0 releases refused")
-    row = meanstream("budget", *store(folder), "--json").json["agents"][0]
+    row = asks("budget", *store(folder), "--json").json["agents"][0]
     assert (row["remaining"], row["horizon"], row["ends"]) == (None, None, None)
-    assert (
-        "releases, which have no end, protected at (1, 1e-06)" in meanstream("get", *store(folder), "N1").out.decode()
-    )
-    dry = meanstream("run", "agents", "--source", str(folder / "flights.csv"), "--agent", "tailnum", "--value",
+    assert "releases, which have no end, protected at (1, 1e-06)" in asks("get", *store(folder), "N1").out.decode()
+    dry = asks("run", "agents", "--source", str(folder / "flights.csv"), "--agent", "tailnum", "--value",
                      "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120", "--epsilon", "1",
                      "--delta", "1e-6", *store(folder), "--dry-run").out.decode()  # fmt: skip
     assert "over the releases of its agent, which have no end" in dry
     assert "without end" in dry
-    report = meanstream("report", str(folder / "report.html"), *store(folder))
+    report = asks("report", str(folder / "report.html"), *store(folder))
     assert report.code == 0, report.err
     assert "endless releases" in (folder / "report.html").read_text()
-    assert meanstream("audit", "store", str(folder / "state.db")).code == 0
+    assert asks("audit", "store", str(folder / "state.db")).code == 0
 
 
 @pytest.mark.parametrize("memory", [{"memory": "half-life:16"}, DAYS, WINDOW, WINDOW_OF_DAYS], ids=str)
@@ -81,7 +79,7 @@ def test_a_store_goes_on_with_its_memory(memory: dict[str, str], folder: Path) -
 
 def test_a_store_that_keeps_everything_names_no_memory(folder: Path) -> None:
     assert run_agents(folder).code == 0
-    shown = meanstream("store", "show", *store(folder), "--json").out.decode()
+    shown = asks("store", "show", *store(folder), "--json").out.decode()
     assert "half-life" not in shown
     said = run_agents(folder, memory="half-life:16").message
     assert said == "memory must be forever as in the store that is continued, got 'half-life:16'"
@@ -135,7 +133,7 @@ def test_explain_says_that_a_window_leaves_samples_out() -> None:
 )
 def test_auto_is_chosen_from_the_schedule_and_told(schedule: str, chosen: str, folder: Path) -> None:
     chosen_options = options(folder, memory="auto", schedule=schedule)
-    ran = meanstream("run", "agents", *arguments(chosen_options), environment={"MEANSTREAM_SECRET": SECRET})
+    ran = asks("run", "agents", *arguments(chosen_options), environment={"MEANSTREAM_SECRET": SECRET})
     assert ran.code == 0, ran.err
     assert f'memory={chosen} why="as long as 40 releases of {schedule}"' in ran.err.decode()
     assert run_agents(folder, memory="auto", schedule=schedule).code == 0  # it goes on

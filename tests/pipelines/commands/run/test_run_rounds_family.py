@@ -16,7 +16,7 @@ from pyarrow import csv
 
 from meanstream.operators.papers.kent.density_function import DensityFunction, trigonometric_density_function
 from meanstream.pipelines.commands.demo.flights import flights_file
-from tests.pipelines.command_line import SECRET, asks, files, meanstream
+from tests.pipelines.command_line import SECRET, asks, files
 from tests.pipelines.commands.explain.test_explain_rounds import explain
 from tests.pipelines.commands.run.test_run_rounds import lines, run, write_flights
 
@@ -44,13 +44,13 @@ def test_a_curator_answers_every_week_and_charges_everybody(folder: Path, estima
     assert ran.json["estimates"] == len(answers) == 3
     assert len(lines(place["stages"])) == len(answers) * (len(explain(estimator=estimator)["mechanisms"]) - 1)
     delta = 1e-6 if estimator == "cummings.private_sizes" else 0.0
-    told = meanstream("budget", "--store", str(folder / "rounds.db"), "--json").json
+    told = asks("budget", "--store", str(folder / "rounds.db"), "--json").json
     assert (told["summary"]["trust"], told["summary"]["delta"]) == ("central", delta)
     assert sum(row["reports"] for row in told["users"]) == len(charges)
     assert all(row["spent"] == 4.0 * row["reports"] for row in told["users"])
-    text = meanstream("budget", "--store", str(folder / "rounds.db")).out.decode()
+    text = asks("budget", "--store", str(folder / "rounds.db")).out.decode()
     assert f"40 users: {len(charges)} charges, at most epsilon 12 spent" in text
-    assert meanstream("ledger", "verify", "--store", str(folder / "rounds.db"), "--json").json["rows"] == len(charges)
+    assert asks("ledger", "verify", "--store", str(folder / "rounds.db"), "--json").json["rows"] == len(charges)
 
 
 def test_a_curator_is_more_precise_than_users_who_protect_themselves(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def answers(flights: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> dict
     for command in COMMANDS:
         typed = [word.replace("flights.csv", "flights.csv.zip") for word in command]
         with contextlib.chdir(folder):
-            ran = meanstream(*typed, "--quiet", environment={"MEANSTREAM_SECRET": SECRET})
+            ran = asks(*typed, "--quiet", environment={"MEANSTREAM_SECRET": SECRET})
         assert ran.code == 0, ran.err
         found[typed[typed.index("--estimator") + 1]] = lines(folder / typed[typed.index("--sink") + 1])
     return found

@@ -280,7 +280,7 @@ def test_list_with_the_store_leaves_out_what_was_replayed(folder: Path) -> None:
 
 
 def test_a_replay_tells_in_one_line_and_shows_no_value(folder: Path) -> None:
-    ran = meanstream(
+    ran = asks(
         "dlq",
         "replay",
         *named(folder, quiet=None, value="delay", time="hour"),

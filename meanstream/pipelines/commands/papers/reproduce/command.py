@@ -38,7 +38,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def reproduce() -> None:
-    """Reproduce the figures of a paper, or our own of moving means."""
+    """Reproduce the figures of a paper, or of moving means."""
 
 
 @app.command("colme")
