@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 AGENTS = "simulate agents --mode paper --agents 15 --steps 300 --runs 2"
-ROUNDS = "simulate rounds --mode paper --users 600 --samples-per-user 50 --runs 2"
+ROUNDS = "simulate rounds --mode paper --users 600 --sizes point:400 --runs 2"
 BOUNDS = "theory rounds"
 CENTRAL = "simulate rounds --mode paper --users 600 --sizes zipf:1,100 --runs 2 --epsilon 4"
 NONE = ""
@@ -50,7 +50,7 @@ def _colme() -> list[Item]:
 
 def _dame() -> list[Item]:
     rows = [
-        ("Algorithm 1, as printed", f"{ROUNDS} --estimator dame --literal", ""),
+        ("Algorithm 1, as printed", f"{ROUNDS} --estimator dame --option literal=true", ""),
         ("Algorithm 1, corrected", f"{ROUNDS} --estimator dame", ""),
         ("Theorems 1, 2; eqs. (12)-(14); Table 1", BOUNDS, ""),
         ("Corollary 3; eq. (15); Table 2", f"{BOUNDS} --sizes two:1,100,0.5", "sizes 1 and m"),
@@ -63,16 +63,25 @@ def _dame() -> list[Item]:
 def _kent() -> list[Item]:
     vectors = f"{ROUNDS} --dimension 8"
     algorithms = [
-        ("Algorithm 1", f"{vectors.replace('8', '2')} --estimator kent.cover --radius 0.5 --data corner:0.9", ""),
+        (
+            "Algorithm 1",
+            f"{vectors.replace('8', '2')} --estimator kent.cover --option radius=0.5 --data corner:0.9",
+            "",
+        ),
         ("Algorithms 2, 3, 10, 11", f"{ROUNDS} --estimator kent", ""),
         ("Algorithms 4, 12", f"{vectors} --estimator kent.linf --data corner:0.9", "corrected folds"),
         ("Algorithms 5, 13", f"{vectors} --estimator kent.l2 --data sphere", ""),
-        ("Algorithm 6", f"{vectors} --estimator kent.sparse_select --sparsity 4 --data sparse:4,0.75", ""),
-        ("Algorithm 7", f"{vectors} --estimator kent.sparse_threshold --sparsity 4 --data sparse:4,0.75", ""),
-        ("Algorithm 8", f"{ROUNDS} --estimator kent.density --smoothness 1 --data trigonometric --theta 0.2", ""),
+        ("Algorithm 6", f"{vectors} --estimator kent.sparse_select --option sparsity=4 --data sparse:4,0.75", ""),
+        ("Algorithm 7", f"{vectors} --estimator kent.sparse_threshold --option sparsity=4 --data sparse:4,0.75", ""),
+        (
+            "Algorithm 8",
+            f"{ROUNDS} --estimator kent.density --option smoothness=1 --data trigonometric --theta 0.2",
+            "",
+        ),
         (
             "Algorithm 9",
-            f"{ROUNDS} --estimator kent.mixture --components 2 --epsilon 4 --data mixture:0.5=-0.5;0.5=0.5",
+            f"{ROUNDS} --estimator kent.mixture --components 2 --epsilon 4 --option constant=0.25 "
+            "--data mixture:0.5=-0.5;0.5=0.5",
             "",
         ),
     ]
