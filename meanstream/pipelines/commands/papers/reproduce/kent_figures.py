@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from meanstream.operators.papers.simulation.item_level import item_level_sparse_error
 from meanstream.pipelines.commands.papers.reproduce.kent_curves import (
     COLORS,
     EPSILONS,
@@ -123,6 +120,10 @@ def _vectors(dimension: int) -> Panel:
 
 def _figure_3() -> list[Panel]:
     """Sparse vectors where the item level cannot estimate; the paper gives neither s nor p."""
+    import numpy as np
+
+    from meanstream.operators.papers.simulation.item_level import item_level_sparse_error
+
     dimensions = (100.0, 300.0, 1000.0, 3000.0)
     curves = []
     for epsilon in EPSILONS:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from meanstream.pipelines.commands.papers.reproduce.kent_curves import COLORS, EPSILONS, SPREAD, Curve, Panel, Point
 
 
 def kent_regime_figure_1() -> list[Panel]:
     """Which level is better, where: boundaries of regimes, with all constants 1."""
-    ratio = tuple(np.geomspace(0.1, 10.0, 41).tolist())
+    ratio = tuple(10.0 ** (i / 20.0 - 1.0) for i in range(41))
     dense = tuple(x for x in ratio if x >= 1.0)
     few = tuple(x for x in ratio if x <= 1.0)
     share = 0.1
@@ -41,7 +39,7 @@ def kent_regime_figure_5() -> list[Panel]:
         (100, 1.0): {1e2: 0.031, 1e3: 0.025, 1e4: 0.026, 1e5: 0.015},
         (100, 4.0): {1e2: 5e-4, 1e3: 4e-5, 1e4: 6e-6, 1e5: 9e-7},
     }
-    widths = [*np.geomspace(0.0005, 0.15, 24).tolist()]
+    widths = [0.0005 * 300.0 ** (i / 23.0) for i in range(24)]
 
     def points(epsilon: float, users: int) -> tuple[tuple[Point, ...], ...]:
         return tuple(

@@ -18,6 +18,10 @@ def _option(help_text: str, **declared: Any) -> Any:
     return cli_option(help_text, INPUT, **declared)
 
 
+BOUNDS_TYPED = ("config", "users", "samples", "sizes", "epsilon", "dimension", "sparsity", "json")
+"""Options that are typed; the others come from a file."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BoundsOptions:
     """What a user says about the users whose bounds are computed."""
