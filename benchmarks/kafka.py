@@ -25,7 +25,6 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from meanstream.pipelines.commands.own_process import mark_own_process
 from meanstream.pipelines.commands.run.run_agents import run_agents_engine
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.events.times import iso_times
@@ -152,7 +151,6 @@ CONTENDERS: dict[str, Callable[[str, int], None]] = {
 
 def run_alone(name: str, address: str, events: int) -> None:
     """Run one contender in this process; print its processor seconds, without imports and connections."""
-    mark_own_process()
     for module in LATE_IMPORTS:
         importlib.import_module(module)
     before, began = time.process_time(), time.perf_counter()

@@ -4,6 +4,7 @@
     python benchmarks/real_data.py --sets "tail, delay;baseball, hits" --epsilons 1 --seeds 2
     python benchmarks/real_data.py --table docs/real-data.md --picture docs/real-data.png
     python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
+    python benchmarks/real_data.py --sets "tail, delay;route, delay" --epsilons 1,3 --times end --seeds 4 --in-time
     python benchmarks/real_data.py --strata docs/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
     python benchmarks/real_data.py --sets "tail, delay;flight, delay" --methods covariates,learned_prior,useless
 
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--spread-share", type=float, default=SPREAD_SHARE, help="as `meanstream run agents` has it")
     parser.add_argument("--split", type=int, default=0, help="seed of the first half")
     parser.add_argument("--splits", type=int, default=1, help="halves that are judged together")
+    parser.add_argument("--in-time", action="store_true", help="keep values in the order of time: they depend then")
     parser.add_argument("--table", type=Path, help="write a table of all cells, as Markdown")
     parser.add_argument("--picture", type=Path, help="draw the ratios")
     parser.add_argument("--subgroups", type=Path, help="write what it does to small and far groups, as Markdown")
@@ -96,6 +98,7 @@ def main() -> None:
         "first_seed": options.first_seed,
         "split": options.split,
         "splits": options.splits,
+        "epsilons": options.epsilons,
         "times": options.times,
         "cells": cells,
     }
@@ -135,7 +138,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     methods, times = options.methods.split(","), options.times.split(",")
     for data in real_sets(options.sets.split(";")):
         attributes = {kind: attributes_for(kind, data) for kind in ATTRIBUTED if kind in methods}
-        halves = [Half.split(data, options.split + k) for k in range(options.splits)]
+        halves = [Half.split(data, options.split + k, in_time=options.in_time) for k in range(options.splits)]
         for epsilon in map(float, options.epsilons.split(",")):
             settings = settings_of(data, epsilon, options.spread_share)
             found: dict[tuple[str, str], list[Errors]] = {}

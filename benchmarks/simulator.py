@@ -22,7 +22,7 @@ from meanstream.operators.papers.simulation.simulated_pairwise import (
     simulated_pairwise_design_variance,
     simulated_pairwise_noise,
 )
-from meanstream.operators.papers.simulation.transcription import Inputs, transcribe
+from tests.oracles.transcription import Inputs, transcribe
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ from real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END, HISTOGRAM_SHARE
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints
@@ -209,9 +209,9 @@ def released(owner: Ints, value: Floats, n: int, settings: AgentsSettings, seed:
     return agents
 
 
-def asked_of(data: RealSet, settings: AgentsSettings) -> AskedShares:
+def asked_of(data: RealSet, settings: AgentsSettings) -> ShareQueries:
     """Ask what this benchmark asks of a set."""
-    return AskedShares(replace(settings), ASKED[data.name][0], LEVEL)
+    return ShareQueries(replace(settings), ASKED[data.name][0], LEVEL)
 
 
 def by_owner(owner: Ints, value: Floats) -> dict[int, Floats]:

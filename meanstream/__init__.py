@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meanstream.frames.forecasts import forecast_agents, simulate_agents
+    from meanstream.frames.forecasts import forecast_agents, simulate_agents, simulate_rounds
     from meanstream.frames.plan_means import plan_means
     from meanstream.frames.private_means import private_means
     from meanstream.frames.private_windows import private_windows
@@ -44,6 +44,7 @@ __all__ = [
     "private_means",
     "private_windows",
     "simulate_agents",
+    "simulate_rounds",
 ]
 
 _HOME = {
@@ -59,6 +60,7 @@ _HOME = {
     "private_means": "meanstream.frames.private_means",
     "private_windows": "meanstream.frames.private_windows",
     "simulate_agents": "meanstream.frames.forecasts",
+    "simulate_rounds": "meanstream.frames.forecasts",
 }
 
 

@@ -26,7 +26,7 @@ from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.split_agents import AgentDirectory, split_columns
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 
 SHARDS = 8
@@ -147,7 +147,7 @@ def _released(
     number: int, packed: list[Packed], settings: AgentsSettings = SETTINGS
 ) -> tuple[Bag, dict[str, Cell], list[AgentReleases]]:
     """Give what waited, what is kept, and the releases."""
-    shard = ReleaseShard(settings, WINDOWS, SecretPlace(), _owner(settings), final_release=True)
+    shard = ReleaseShard(settings, WINDOWS, SecretLocation(), _owner(settings), final_release=True)
     shard.setup()
     waited = Bag(*(one.encoded for one in packed))
     kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "charges": One(), "ledger": Bag()}
@@ -184,7 +184,7 @@ def _common(partials: list[bytes]) -> float:
 
 
 def _joined(partials: list[bytes]) -> Any:
-    whole = _fit().nobody()
+    whole = _fit().empty()
     whole.take(map(PartialReleasesCoder().decode, partials))
     return whole
 

@@ -18,11 +18,11 @@ import sys
 import time
 from dataclasses import asdict
 
-from meanstream.operators.papers.simulation.adaptive_goals import (
+from tests.oracles.adaptive_errors import (
     LEAST_COVERAGE,
     POPULATIONS,
     Cell,
-    Found,
+    GoalResult,
     adaptive_goal_cells,
     measure_adaptive_goal,
 )
@@ -43,7 +43,9 @@ def main() -> None:
     for cell in (cell for cell in adaptive_goal_cells() if cell.population in chosen):
         start = time.perf_counter()
         told = not options.hide_sizes
-        found = measure_adaptive_goal(cell, runs=options.runs, seed=options.seed, mean=options.mean, tell_sizes=told)
+        found = measure_adaptive_goal(
+            cell, runs=options.runs, seed=options.seed, mean=options.mean, announce_sizes=told
+        )
         missed = missed_goals(cell, found, options.runs)
         rows.append({**asdict(cell), **asdict(found), "seconds": time.perf_counter() - start, "missed": missed})
         if not options.json:
@@ -53,7 +55,7 @@ def main() -> None:
     sys.exit(n_missed > 0)
 
 
-def missed_goals(cell: Cell, found: Found, runs: int) -> list[str]:
+def missed_goals(cell: Cell, found: GoalResult, runs: int) -> list[str]:
     """Name the goals that a measurement misses by more than two of its standard errors."""
     missed = {
         "error": found.measured - 2 * found.measured_stderr > cell.most,
@@ -62,7 +64,7 @@ def missed_goals(cell: Cell, found: Found, runs: int) -> list[str]:
     return [name for name, failed in missed.items() if failed]
 
 
-def _line(cell: Cell, found: Found, missed: list[str]) -> str:
+def _line(cell: Cell, found: GoalResult, missed: list[str]) -> str:
     return (
         f"{cell.population:10s} {cell.epsilon:4.2f} {cell.between:10s} {'adapts ' if found.adapts else 'one shot'}"
         f" one-shot mse {found.one_shot:.2e} predicted {found.predicted:5.3f} measured {found.measured:5.3f}"

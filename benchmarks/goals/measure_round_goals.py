@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from meanstream.operators.papers.simulation.round_goals import (
+from tests.oracles.round_errors import (
     POPULATIONS,
     measure_round_goal_cell,
     round_goal_cells,

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.papers.simulation.summaries import (
+from tests.oracles.summaries import (
     LOWER,
     SCENARIOS,
     STREAMS,

@@ -15,7 +15,7 @@ from matplotlib import pyplot as plt
 HEAD = """# Errors of collaboration on real data
 
 `python benchmarks/real_data.py --seeds {seeds} --first-seed {first} --split {split} --splits {splits}` wrote this
-page (with `--times {times}`, `--table`, `--picture`).
+page (with `--epsilons {epsilons} --times {times}`, `--table`, `--picture`).
 
 - **Figures** are squared errors relative to learning alone: 1 is alone, and lower is better. They are over {splits}
   random halves of each owner's values. Standard errors are the larger of that over owners and that over halves.
@@ -55,6 +55,7 @@ def write_table(report: dict[str, Any], path: Path) -> None:
         first=report["first_seed"],
         split=report["split"],
         splits=report["splits"],
+        epsilons=report["epsilons"],
         times=report["times"],
         met=len(cells) - missed,
         cells=len(cells),

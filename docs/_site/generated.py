@@ -6,7 +6,8 @@ import inspect
 from typing import Any
 
 import meanstream
-import meanstream.beam
+import meanstream.pipelines.beam.agents.agent_transforms
+import meanstream.pipelines.beam.rounds.round_transforms
 import meanstream.river
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING
@@ -123,8 +124,9 @@ def _home(thing: Any) -> str:
 
 
 def beam() -> str:
-    """Write what `import meanstream.beam` hands on."""
-    found = {name: getattr(meanstream.beam, name) for name in meanstream.beam.__all__}
+    """Write the public names of both pipelines; `meanstream.beam` hands on the transforms among them."""
+    modules = (meanstream.pipelines.beam.agents.agent_transforms, meanstream.pipelines.beam.rounds.round_transforms)
+    found = {name: getattr(module, name) for module in modules for name in sorted(module.__all__)}
     own = [thing for name, thing in found.items() if name not in meanstream.__all__ and hasattr(thing, "__qualname__")]
     return "\n".join(_autodoc(_home(thing), thing) for thing in own if _home(thing).startswith("meanstream"))
 

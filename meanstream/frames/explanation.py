@@ -1,4 +1,4 @@
-"""What a result of `private_means` promises, as text and as one page, for whoever has to approve it."""
+"""What a result of `private_means` promises, as text and as one page, for anyone who has to approve it."""
 
 from __future__ import annotations
 

@@ -89,15 +89,7 @@ def frame_samples(
     nulls: str = "refuse",
     tz: str | None = None,
 ) -> FrameSamples:
-    """Read the columns that are needed, and put the samples into event-time order.
-
-    Raises
-    ------
-    ValueError
-        Naming the column and the rule; never a value.
-    TypeError
-        If it is no frame.
-    """
+    """Read the columns that are needed, and put the samples into event-time order."""
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
@@ -127,26 +119,12 @@ def frame_column_names(frame: Any, *, option: str) -> list[str]:
 
 
 def frame_columns(frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]) -> pa.Table:
-    """Read columns of a frame through Arrow. `needed` ones are an option's.
-
-    Raises
-    ------
-    ValueError
-        Naming the option and the column; never a value.
-    TypeError
-        If it is no frame.
-    """
+    """Read columns of a frame through Arrow. `needed` ones are an option's."""
     return _table(frame, {option: list(needed), "frame": [name for name in names if name not in needed]})
 
 
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
-    """Public: the number of rows of each group, counted, or as a column of the frame says.
-
-    Raises
-    ------
-    ValueError
-        Naming the column and the rule.
-    """
+    """Public: the number of rows of each group, counted, or as a column of the frame says."""
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     table = _table(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
     codes, keys = rows_by_key(table, grouping)

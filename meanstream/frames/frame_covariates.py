@@ -21,13 +21,7 @@ LIKELY = 0.5
 
 
 def frame_covariates(frame: Any, covariates: Any, samples: FrameSamples, *, by: str | Sequence[str]) -> AgentCovariates:
-    """Read declared attributes of the groups.
-
-    Raises
-    ------
-    ValueError
-        In one line, naming the column and the rule.
-    """
+    """Read declared attributes of the groups."""
     keys = [by] if isinstance(by, str) else [str(name) for name in by]
     if isinstance(covariates, str) or (
         isinstance(covariates, Sequence) and all(isinstance(name, str) for name in covariates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,6 @@ import pyarrow as pa
 
 from meanstream.frames.frame_releases import FrameReleases, LedgerCharge
 from meanstream.frames.frame_table import ShownTable, table_axes, texts_of_row
-from meanstream.frames.same_kind import frame_like
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
@@ -26,7 +26,7 @@ DRAWN = 30
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PrivateFrame(ShownTable):
-    """A table of private answers, what they cost, and the kind of frame that was asked with.
+    """A table of private answers, what they cost, and the kind of the original frame.
 
     **Privacy.** Computed from noised releases or reports alone: it may be published.
 
@@ -34,7 +34,7 @@ class PrivateFrame(ShownTable):
     ----------
     table : pyarrow.Table
         The answers.
-    said : tuple of str
+    notes : tuple of str
         What is protected, in words.
     answer : str
         Name of the column of answers; `lower` and `upper` are its interval.
@@ -46,37 +46,24 @@ class PrivateFrame(ShownTable):
 
     level: float
     keys: tuple[str, ...]
-    asked: Any = field(repr=False)
+    original: Any = field(repr=False)
     value: str
     answer: str = "mean"
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given."""
-        return frame_like(self.table, self.asked)
+        return frame_like(self.table, self.original)
 
     def _shown(self, table: pa.Table) -> Any:
-        return frame_like(table, self.asked)
+        return frame_like(table, self.original)
 
     @property
     def guarantee(self) -> str:
         """What is protected, in words."""
-        return self.said[0]
+        return self.notes[0]
 
     def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
-        """Draw the answers with their intervals: windows in time, groups by size; give the axes.
-
-        Parameters
-        ----------
-        axes : matplotlib axes, optional
-            Where to draw; left out, on a new figure.
-        unit : str, optional
-            Unit of the values, for the label.
-
-        Raises
-        ------
-        ImportError
-            Without matplotlib, naming the extra.
-        """
+        """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
         value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
@@ -129,7 +116,7 @@ class PrivateMeans(PrivateFrame):
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given; its groups have the types of the frame's."""
-        return frame_like(self.table, self.asked, self.keys)
+        return frame_like(self.table, self.original, self.keys)
 
     def explain(self) -> str:
         """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
@@ -138,13 +125,7 @@ class PrivateMeans(PrivateFrame):
         return explained_as_text(self._explained())
 
     def report(self, path: str | Path) -> Path:
-        """Write the same as one page of HTML, for whoever approves the publication; give its path.
-
-        Raises
-        ------
-        ValueError
-            If there is a file that is no such page.
-        """
+        """Write the same as one page of HTML, for anyone who approves the publication; give its path."""
         from meanstream.frames.explanation import explained_as_page
         from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
 
@@ -162,7 +143,7 @@ class PrivateMeans(PrivateFrame):
 
         facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
         facts += [] if self.person is None else [("person", self.person)]
-        return means_explained(self.settings, self.said, facts, self.charge)
+        return means_explained(self.settings, self.notes, facts, self.charge)
 
     @classmethod
     def of(
@@ -188,13 +169,45 @@ class PrivateMeans(PrivateFrame):
             columns["noise_variance"] = every.noise_variance
         return cls(
             table=table,
-            said=released.sentences(person),
+            notes=released.sentences(person),
             level=level,
             keys=tuple(keys),
-            asked=frame,
+            original=frame,
             value=value,
             settings=released.settings,
             releases=pa.table(columns),
             charge=released.charge,
             person=person,
         )
+
+
+def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
+    """Give a table as a frame of the same kind as another; pyarrow where the kind is not known.
+
+    Examples
+    --------
+    >>> asked = pa.table({"ward": pa.array(["a", "b"]).dictionary_encode()})
+    >>> frame_like(pa.table({"ward": ["b"], "mean": [1.0]}), asked, ["ward"]).schema.field("ward").type
+    DictionaryType(dictionary<values=string, indices=int32, ordered=0>)
+    """
+    kind = type(frame).__module__.partition(".")[0]
+    if kind == "pandas":
+        found = table.to_pandas()
+        return found.astype({name: frame[name].dtype for name in keys})
+    if kind == "polars":
+        import polars as pl
+
+        schema = frame.schema
+        return pl.from_arrow(table).cast({name: schema[name] for name in keys})  # type: ignore[arg-type]
+    if kind in ("duckdb", "_duckdb"):
+        import duckdb
+
+        return duckdb.from_arrow(table)
+    schema = getattr(frame, "schema", None)
+    if not isinstance(schema, pa.Schema):
+        return table
+    for name in keys:
+        with contextlib.suppress(pa.ArrowException):  # a type that Arrow does not cast to keeps the plain one
+            cast = table.column(name).cast(schema.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, cast)
+    return table

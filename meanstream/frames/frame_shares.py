@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.records import Floats, ReleaseColumns
-from meanstream.streaming.agents.told_shares import ToldShares
+from meanstream.streaming.agents.told_shares import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 
 
@@ -27,9 +27,9 @@ def shares_answers(
     settings: AgentsSettings, options: EngineOptions, names: Sequence[str], newest: ReleaseColumns
 ) -> dict[str, Floats]:
     """Public: answer every group that has released, from the releases alone; a column for each name."""
-    told = ToldShares(settings, options)
+    told = ShareEstimates(settings, options)
     prior = told.fit_newest(names, newest)
-    if prior is None:  # nothing is asked
+    if prior is None:  # nothing is requested
         return {}
     answers = told.released(prior, histograms_of_releases(newest))
     columns = [a[:, i, j] for a in (answers.quantiles, answers.exceeds) for i in range(a.shape[1]) for j in range(3)]

@@ -23,12 +23,12 @@ class ShownTable:
     Attributes
     ----------
     table : pyarrow.Table
-    said : tuple of str
+    notes : tuple of str
         Sentences below it.
     """
 
     table: pa.Table
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -50,7 +50,7 @@ class ShownTable:
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
         more = [f"... {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
-        return "\n".join([*lines, *more, *(textwrap.fill(one, WIDTH) for one in self.said)])
+        return "\n".join([*lines, *more, *(textwrap.fill(one, WIDTH) for one in self.notes)])
 
     def _repr_html_(self) -> str:
         """Show the first rows in a notebook, as the frame's own library does where it can."""
@@ -58,7 +58,7 @@ class ShownTable:
         own = getattr(self._shown(first), "_repr_html_", None)
         found = own() if own is not None else _html(first)
         more = f"<p>{len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
-        return found + more + "".join(f"<p>{html.escape(one)}</p>" for one in self.said)
+        return found + more + "".join(f"<p>{html.escape(one)}</p>" for one in self.notes)
 
     def _shown(self, table: pa.Table) -> Any:
         """Give rows as the frame that a notebook shows."""
@@ -83,13 +83,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def table_axes(axes: Any, size: tuple[float, float]) -> Any:
-    """Give the axes to draw on: new ones of a size, in inches, unless some are given.
-
-    Raises
-    ------
-    ImportError
-        Without matplotlib, naming the extra.
-    """
+    """Give the axes to draw on: new ones of a size, in inches, unless some are given."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:

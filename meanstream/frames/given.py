@@ -8,31 +8,15 @@ from inspect import Parameter, signature
 from typing import Any
 
 
-def check_given(
+def check_arguments(
     function: Callable[..., Any], more: Iterable[str], given: Iterable[str], hints: Mapping[str, str] | None = None
 ) -> None:
     """Refuse an argument that a function does not have, as Python does, and say which one is close.
 
-    Parameters
-    ----------
-    function : callable
-        Its own parameters are accepted.
-    more : iterable of str
-        Further settings that it accepts by name.
-    given : iterable of str
-        Names of the arguments that are none of its parameters.
-    hints : mapping of str, optional
-        For a name that is known elsewhere: what to do here instead.
-
-    Raises
-    ------
-    TypeError
-        If the function does not accept one of them.
-
     Examples
     --------
     >>> def means(frame, *, quantiles=(), **settings): ...
-    >>> check_given(means, ["noise"], ["quantile"])
+    >>> check_arguments(means, ["noise"], ["quantile"])
     Traceback (most recent call last):
     TypeError: means() got an unexpected argument 'quantile'; did you mean 'quantiles'?
     """

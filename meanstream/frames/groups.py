@@ -12,13 +12,7 @@ from meanstream.operators.records import Ints
 
 
 def whole_column(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
-    """Give a column that has a value in every row.
-
-    Raises
-    ------
-    ValueError
-        If it has not, with the number of rows.
-    """
+    """Give a column that has a value in every row."""
     column = table.column(name)
     if column.null_count:
         got = f"{column.null_count:,} nulls in column {name!r}"
@@ -78,7 +72,7 @@ def key_names(keys: pa.Table) -> list[str]:
 
 
 def key_texts(column: pa.ChunkedArray, name: str, option: str = "by") -> list[str]:
-    """Write keys as texts; those that nobody could be shown are refused."""
+    """Write keys as texts; those that no one could be shown are refused."""
     try:
         if pa.types.is_temporal(column.type):
             column.to_pylist()  # Python has dates of the years 1 to 9999, and zones that it knows

@@ -8,17 +8,11 @@ import secrets
 from meanstream.streaming.store.secret_source import require_secret_key
 
 NAME = "frame"
-"""Of a deployment whose key nobody keeps."""
+"""Of a deployment whose key no one keeps."""
 
 
 def frame_key(secret: str | bytes | None, name: str | None) -> tuple[bytes, str]:
-    """Give a key and a name of the deployment: those that were given, or random bits that nobody keeps.
-
-    Raises
-    ------
-    ValueError
-        If the key is weak, or has no name beside it.
-    """
+    """Give a key and a name of the deployment: those that were given, or random bits that no one keeps."""
     if secret is None:
         return secrets.token_hex(32).encode(), name or NAME
     if name is None:

@@ -68,7 +68,7 @@ def plan_means(
     Returns
     -------
     ForecastTable
-        For each epsilon how often somebody who knows all else guesses a protected value right, and the half-widths of
+        For each epsilon how often someone who knows all else guesses a protected value right, and the half-widths of
         a small, a median and a large group (a tenth, half and nine tenths of the groups are smaller).
 
     Raises
@@ -117,7 +117,7 @@ def plan_means(
     named = ", ".join(f"{name}: {count:,}" for name, count in shown.items())
     return ForecastTable(
         table=pa.Table.from_pylist(lines),
-        said=(
+        notes=(
             f"Half-widths of {level:.0%} intervals for groups of this many rows ({named}), for {len(sizes):,} groups",
             f"Epsilon is of {unit}, over {releases} {'call' if releases == 1 else 'calls'}; guessed_right is how often "
             "someone who knows all else guesses right between two possibilities (a coin: 0.5)",

@@ -16,13 +16,13 @@ from meanstream.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.frames.frame_releases import FrameReleases
 from meanstream.frames.frame_result import PrivateMeans
 from meanstream.frames.frame_shares import shares_answers, shares_columns
-from meanstream.frames.given import check_given
+from meanstream.frames.given import check_arguments
 from meanstream.frames.keys import frame_key
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END, usual_histogram
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
-from meanstream.operators.collaboration.registry import answers_from_releases
+from meanstream.operators.collaboration.registry import Collaboration, answers_from_releases, collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
@@ -66,7 +66,7 @@ def private_means(
     per_person: int | None = None,
     releases: int | None = None,
     schedule: str | None = None,
-    collaboration: str = "learned_prior",
+    collaboration: str | Collaboration = "learned_prior",
     level: float = 0.95,
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
@@ -79,7 +79,7 @@ def private_means(
 ) -> PrivateMeans:
     """Release one private mean per group, with an interval that knows of the noise, of sampling and of other groups.
 
-    Released to whoever gets the result: everything in it is computed from noised releases.
+    Released to anyone who gets the result: everything in it is computed from noised releases.
 
     Parameters
     ----------
@@ -105,8 +105,9 @@ def private_means(
     schedule : str, optional
         For more releases within one call: after which numbers of samples a group releases (`preferred:10`), or every
         how much event time (`every:30d`). By default once at the end of each call.
-    collaboration : str
-        How groups learn of each other, as for `meanstream run agents`; "none": each by itself.
+    collaboration : str or Collaboration
+        How groups learn of each other, as for `meanstream run agents`, or an object of your own; "none": each by
+        itself.
     level : float
         Nominal coverage of the intervals.
     quantiles, exceeds : sequence of float
@@ -143,7 +144,7 @@ def private_means(
 
     Notes
     -----
-    **Privacy.** One row's value is protected by (epsilon, delta), against everybody who sees the result; which groups
+    **Privacy.** One row's value is protected by (epsilon, delta), against everyone who sees the result; which groups
     there are and how many rows each has is public. With `person` all rows of one person in a group are protected
     together, and whose rows they are is public; a person in several groups has less protection. A group's own raw mean
     is not in the result. Noise is that of the engine: with equal settings, secret and name the releases are the same
@@ -171,7 +172,7 @@ def private_means(
     >>> found.to_frame().column_names[7:]
     ['q0.5', 'q0.5_lower', 'q0.5_upper', 'exceeds20', 'exceeds20_lower', 'exceeds20_upper']
     """
-    check_given(private_means, SETTINGS, settings, HINTS)
+    check_arguments(private_means, SETTINGS, settings, HINTS)
     most = _releases(releases, schedule, stored=store is not None)
     require((person is None) == (per_person is None), "person", "be given together with per_person", person)
     asked = valid_quantiles(quantiles)
@@ -191,7 +192,11 @@ def private_means(
     _check_names(samples, [*ANSWERS, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
     options = EngineOptions(
-        collaboration=collaboration, level=level, quantiles=asked, covariates=declared, refresh=None
+        collaboration=collaboration_name(collaboration),
+        level=level,
+        quantiles=asked,
+        covariates=declared,
+        refresh=None,
     )
     if store is not None:
         from meanstream.frames.stored import releases_by_store
@@ -207,7 +212,7 @@ def private_means(
     result = PrivateMeans.of(frame, table, released, options.level, keys=keys, value=value, person=person)
     if learned is None:
         return result
-    return replace(result, covariates=learned, said=(*result.said, covariates_said(learned)))
+    return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:
@@ -217,7 +222,7 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
     several = "be 1 without a store or a schedule: one call releases once, and the rest of the budget is lost"
     require(stored or schedule is not None or most == 1, "releases", several, most)
     minutes = schedule is not None and _MINUTES.fullmatch(schedule) is not None
-    rule = "be in seconds for minutes (every:60s), as m is no month; for months call once a month with a store"
+    rule = "name minutes as min (every:1min), since m reads like month; for months call once a month with a store"
     require(not minutes, "schedule", rule, schedule)
     return most
 

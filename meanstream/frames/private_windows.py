@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from meanstream.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.frames.frame_result import PrivateFrame
-from meanstream.frames.given import check_given
+from meanstream.frames.given import check_arguments
 from meanstream.frames.keys import frame_key
-from meanstream.operators.estimators.registry import estimator_taken_for
+from meanstream.operators.estimators.registry import estimator_name, estimator_taken_for
 from meanstream.operators.validation import require
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.calendar_days import LONGEST
@@ -44,16 +44,16 @@ def private_windows(
     first_weekday: str | None = None,
     nulls: str = "refuse",
     central: bool = False,
-    estimator: str | None = None,
+    estimator: str | type[Any] | None = None,
     level: float = 0.95,
     secret: str | bytes | None = None,
     name: str | None = None,
     **settings: Any,
 ) -> PrivateWindows:
-    """Answer for each window with the mean over its users, each of whom counts once, and an interval.
+    """Answer for each window with the mean over its users, where each user counts once, and an interval.
 
-    Released to whoever gets the result: everything in it is computed from users' randomized reports, or from sums that
-    a curator has noised.
+    Released to anyone who gets the result: everything in it is computed from users' randomized reports, or from sums
+    that a curator has noised.
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ def private_windows(
     nulls : str
         As for `private_means`.
     central : bool
-        Whoever calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
+        Anyone who calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
         report is randomized by itself, as it would be on the user's own device.
     estimator : str, optional
-        A name of `meanstream.ESTIMATORS`; by default the one for the trust that is asked for: without a curator, of
-        fixed windows, one that learns from the windows before.
+        A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust that is requested:
+        without a curator, of fixed windows, one that learns from the windows before.
     level : float
         Nominal coverage of the intervals.
     secret, name : optional
@@ -114,10 +114,11 @@ def private_windows(
     >>> found.to_frame()["users"].to_pylist()
     [500]
     """
-    check_given(private_windows, SETTINGS, settings, HINTS)
+    check_arguments(private_windows, SETTINGS, settings, HINTS)
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
-    chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
+    by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
+    chosen = by_default if estimator is None else estimator_name(estimator)
     agreed = RoundsSettings(
         lower=lower, upper=upper, epsilon=epsilon, window=window, estimator=chosen, level=level, name=called, **settings
     )
@@ -142,8 +143,8 @@ def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
 
 
 def _by_default(window: str, settings: dict[str, Any]) -> str:
-    """Name the estimator where nobody is trusted: one that learns, unless something is said that it cannot have."""
-    said = {"options", "sizes", "mode", "values", "between_users", "tails", "edition"} & set(settings)
+    """Name the estimator where no one is trusted: one that learns, unless something is said that it cannot have."""
+    said = {"options", "sizes", "mode", "values", "between_users", "tails"} & set(settings)
     return rounds_default_estimator(None, window, alone=not said)
 
 
@@ -200,7 +201,7 @@ class PrivateWindows(PrivateFrame):
         together = f"epsilon {most * settings.epsilon:g}" + (f", delta {most * per_window:g}" if per_window else "")
         return cls(
             table=pa.table(table),
-            said=(
+            notes=(
                 f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
                 f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
                 "together for a window in both; `meanstream run rounds --store` keeps one",
@@ -208,7 +209,7 @@ class PrivateWindows(PrivateFrame):
             ),
             level=settings.level,
             keys=("window",),
-            asked=frame,
+            original=frame,
             value=value,
         )
 

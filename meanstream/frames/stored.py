@@ -12,8 +12,9 @@ import numpy as np
 
 from meanstream.frames.frame_columns import FrameSamples
 from meanstream.frames.frame_releases import FrameReleases, LedgerCharge
-from meanstream.frames.rows_read import new_rows, row_digests
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.agents_engine import Engine
@@ -24,6 +25,7 @@ from meanstream.streaming.engine.forgotten import forgotten_agents
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import Deployment, open_deployment
 
 BATCH = 1 << 18
@@ -102,15 +104,7 @@ class _FrameEngine(Engine):
 def releases_by_store(
     path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
 ) -> FrameReleases:
-    """Run an engine on the rows that its store has not read; give all releases that the ledger holds.
-
-    Raises
-    ------
-    ValueError
-        If the frame lacks a row that was read, or the store was made with other settings.
-    StoreError
-        If the store is in use, damaged or of another kind.
-    """
+    """Run an engine on the rows that its store has not read; give all releases that the ledger holds."""
     deployment = _opened(path, settings)
     try:
         store = deployment.store
@@ -161,3 +155,45 @@ def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
     time = samples.time.copy()
     time[unread] = len(time) - len(unread) + np.arange(len(unread))
     return replace(samples, time=time)
+
+
+def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> Words:
+    """Private: reduce each row to 64 bits of its group, value on the grid, time and person.
+
+    Notes
+    -----
+    **Privacy.** The digests are keyed with the secret of the store: whoever has the store's file alone cannot test a
+    guess of a value. Two rows of different content share one with a probability of 2**-64.
+    """
+    keyed = noise.derived(ROWS_READ, {})
+    owner = keyed_owner_words(samples.names).reshape(-1, 2)[samples.group]
+    point = np.ascontiguousarray(grid.encode(samples.value), np.int64)
+    parts = [point.view(np.uint64)]
+    if samples.timed:
+        parts.append((samples.time + 0.0).view(np.uint64))
+    if samples.person is not None:
+        parts.append(samples.person)
+    digest = np.zeros(len(point), np.uint64)
+    for index, part in enumerate(parts):
+        digest = keyed.bits(NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part))[:, 0]
+    return digest
+
+
+def new_rows(store: Store, digests: Words) -> Ints:
+    """Give the places of the rows that a store has not read, in the order of the frame.
+
+    Of rows that are equal in all that counts, as many are read as the store has read.
+    """
+    notes = [columns["digest"] for _, columns in store.chunks(ROWS_READ)]
+    read = np.sort(np.concatenate([np.zeros(0, np.uint64), *notes]))
+    order = np.argsort(digests, kind="stable")
+    ordered = digests[order]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    known = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
+    missing = len(read) - int(np.count_nonzero(rank < known))
+    if missing:
+        raise ValueError(
+            f"frame must hold every row that its store has read, got {missing:,} of {len(read):,} changed or missing: "
+            "pass all rows so far, as they were; corrected data need another store, and both budgets add up"
+        )
+    return np.sort(order[rank >= known])

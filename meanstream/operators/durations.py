@@ -6,6 +6,7 @@ import math
 
 from meanstream.operators.validation import require
 
+DURATION_RULE = "be a duration such as 90s, 15m (minutes), 1h, 1d or 2w"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -23,21 +24,17 @@ def duration_text(seconds: float) -> str:
 
 
 def parse_duration(name: str, text: str) -> float:
-    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, if the text has another form or the duration is negative or not finite.
+    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names; `15min` is `15m`.
 
     Examples
     --------
-    >>> parse_duration("lateness", "1.5h")
-    5400.0
+    >>> parse_duration("lateness", "1.5h"), parse_duration("lateness", "2min")
+    (5400.0, 120.0)
     """
+    short = text.removesuffix("in") if text.endswith("min") else text
     try:
-        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+        seconds = float(short[:-1]) * _UNITS[short[-1:]]
     except (ValueError, KeyError):
         seconds = math.nan
-    require(math.isfinite(seconds) and seconds >= 0, name, "be a duration such as 90s, 15m, 1h, 1d or 2w", text)
+    require(math.isfinite(seconds) and seconds >= 0, name, DURATION_RULE, text)
     return seconds

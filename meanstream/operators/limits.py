@@ -4,7 +4,7 @@ MAX_AGENTS = 1_000_000
 """Agents, or users of rounds, that may ever be entered: a name that is made up costs as much memory as an agent."""
 
 MAX_FUTURE = 600.0
-"""Seconds that a sample's time may lie ahead of the clock: a device some hours fast moves nobody's event time."""
+"""Seconds that a sample's time may lie ahead of the clock: a device some hours fast moves no one's event time."""
 
 MAX_DEAD_LETTERS = 1_000_000
 """Rejected records that a store ever tells of one by one, some 120 bytes each; the rest are counted."""

@@ -26,12 +26,12 @@ ENERGIES = 6
 
 
 def records_without_votes() -> Ints:
-    """Votes of nobody, which stand for none of anybody in `ReleaseColumns`."""
+    """Votes of no one, which stand for none of anyone in `ReleaseColumns`."""
     return np.zeros((0, 2 + VOTE_BINS), np.int64)
 
 
 def records_without_columns() -> Ints:
-    """Rows of nobody where none has columns."""
+    """Rows of no one where none has columns."""
     return np.zeros((0, 0), np.int64)
 
 
@@ -165,7 +165,7 @@ class OwnMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEstimates:
-    """Private: each agent's answer, addressed to that agent and to nobody else.
+    """Private: each agent's answer, addressed to that agent and to no one else.
 
     Attributes
     ----------

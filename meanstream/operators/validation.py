@@ -65,11 +65,6 @@ def require_bounds(lower: float, upper: float) -> None:
 def valid_float(name: str, value: object) -> float:
     """Give a number its one spelling: an int, a NumPy scalar or a text such as "-30" become the float.
 
-    Raises
-    ------
-    ValueError
-        If it is no number; a truth value is none.
-
     Examples
     --------
     >>> valid_float("lower", "-30"), valid_float("lower", -30), valid_float("lower", -0.0)
@@ -82,13 +77,7 @@ def valid_float(name: str, value: object) -> float:
 
 
 def valid_int(name: str, value: object) -> int:
-    """Give a whole number its one spelling, also `40.0` and "40".
-
-    Raises
-    ------
-    ValueError
-        If it is no whole number; a truth value is none.
-    """
+    """Give a whole number its one spelling, also `40.0` and "40"."""
     if not isinstance(value, bool) and isinstance(value, Integral):
         return int(value)
     number = valid_float(name, value)

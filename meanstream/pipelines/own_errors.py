@@ -31,7 +31,7 @@ def describe_own_error(error: BaseException) -> dict[str, str]:
     if is_own_error(error):
         said["reason"] = " ".join(str(error).split())
     elif isinstance(error, OSError) and isinstance(error.errno, int):
-        said["reason"] = os.strerror(error.errno)  # its own words could be anybody's
+        said["reason"] = os.strerror(error.errno)  # its own words could be anyone's
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
         said["at"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"

@@ -51,7 +51,7 @@ class AgentMean(stats.base.Univariate):
         self.model.learn_one({self.model.agent: self._who}, x)
 
     def get(self) -> float:
-        """Public: the agent's mean as anybody can estimate it from all agents' releases."""
+        """Public: the agent's mean as anyone can estimate it from all agents' releases."""
         return self.model.predict_one({self.model.agent: self._who})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -35,7 +35,7 @@ _PARAMETERS = (
 )
 _STATE = ("_followed", "_numbers", "_learned", "_made", "_fitted_with", "_people", "_pool", "_answers")
 _STALE = 1.25
-"""The population is fitted anew when there are so many times the releases of the last fit."""
+"""The population is fitted again when there are that many times the releases of the last fit."""
 
 
 class CollaborativeMean(base.MiniBatchRegressor):
@@ -65,7 +65,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
 
     Notes
     -----
-    **Privacy.** (epsilon, delta) for the value of one sample (replace-one) against everybody who sees predictions and
+    **Privacy.** (epsilon, delta) for the value of one sample (replace-one) against everyone who sees predictions and
     releases; which agents there are and how many samples each has is public. The mechanism is that of `Agents`, as the
     engine runs it. Noise is a function of key, name, settings and data: a clone that sees the same data repeats the
     same releases at no cost, one that sees other data is another release. No ledger counts these. A pickle holds raw
@@ -152,7 +152,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
         Raises
         ------
         KeyError
-            If the agent has no sample, or nobody has released anything yet.
+            If the agent has no sample, or no one has released anything yet.
         """
         number = self._numbers[_name(x.get(self.agent)) or ""]
         people = self._population()
@@ -220,7 +220,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
             self._answers.pop(number, None)
 
     def _population(self) -> PublicPopulation | None:
-        """Public: the population, fitted anew once there are many more releases."""
+        """Public: the population, fitted again once there are many more releases."""
         if self._made and (self._people is None or self._made > _STALE * self._fitted_with):
             newest = self._followed.combined(self._agents.latest())
             self._pool = self._followed.posterior
@@ -230,7 +230,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
         return self._people
 
     def _predicted(self, name: str | None) -> float:
-        """Public: answer an agent, or somebody who has released nothing, from releases."""
+        """Public: answer an agent, or someone who has released nothing, from releases."""
         people = self._population()
         if people is None:
             return 0.5 * (float(self.lower) + float(self.upper))

@@ -32,7 +32,7 @@ def environment_noise(name: str) -> KeyedNoise:
 
     Notes
     -----
-    **Privacy.** Whoever has the key and the releases knows the noise. `meanstream secret new FILE` makes a key.
+    **Privacy.** Anyone who has the key and the releases knows the noise. `meanstream secret new FILE` makes a key.
     """
     return noise_from_secret(environment_key(), name)
 
@@ -45,7 +45,7 @@ def environment_key() -> bytes:
 
 
 def noise_of_environment(deployment: str, purpose: str) -> KeyedNoise:
-    """Make a keyed source anew, with the key of the environment."""
+    """Make a keyed source again, with the key of the environment."""
     return KeyedNoise.of_judged_key(environment_key(), deployment=deployment, purpose=purpose)
 
 

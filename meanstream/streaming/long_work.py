@@ -14,16 +14,9 @@ PATIENCE = 1.0
 
 
 def tracked_work(work: Sequence[T], what: str) -> Iterator[T]:
-    """Give pieces of work one by one; show how many are done, if that takes long and somebody looks.
+    """Give pieces of work one by one; show how many are done, if that takes long and someone looks.
 
-    Released to whoever sees the terminal: how many pieces there are and how many are done.
-
-    Parameters
-    ----------
-    work : sequence
-        Pieces that take about equally long.
-    what : str
-        Short text before the bar.
+    Released to anyone who sees the terminal: how many pieces there are and how many are done.
 
     Examples
     --------

@@ -29,11 +29,6 @@ FILES = tuple(kind for kind in SINKS if kind.startswith("."))
 def _sink_class(option: str, location: str) -> SinkKind:
     """Import the class of the sink of a place.
 
-    Raises
-    ------
-    ValueError
-        If it is of no known kind, naming the option.
-
     Examples
     --------
     >>> _sink_class("sink", "means.jsonl")
@@ -46,28 +41,26 @@ def _sink_class(option: str, location: str) -> SinkKind:
     return cast(SinkKind, getattr(importlib.import_module(module), name))
 
 
-def check_sink_place(role: str, location: str) -> None:
-    """Refuse a place that could not be opened, without making it; a topic is looked for on its brokers.
-
-    Raises
-    ------
-    ValueError
-        Naming the role, the rule and the place.
-    """
+def check_sink_location(role: str, location: str) -> None:
+    """Refuse a place that could not be opened, without making it; a topic is looked for on its brokers."""
     _sink_class(role, location).check(location, role)
 
 
-def sink_place_of(location: str) -> str:
+def canonical_sink_location(location: str) -> str:
     """Say which place a location means: no two roles may have the same one.
 
     Examples
     --------
-    >>> sink_place_of("kafka://Host:9092,other:9092/releases?create=4")
+    >>> canonical_sink_location("kafka://Host:9092,other:9092/releases?create=4")
     'kafka://host:9092,other:9092/releases'
-    >>> sink_place_of("-")
+    >>> canonical_sink_location("-")
     '-'
     """
-    return _sink_class("sink", location).place_of(location) if _kind_of(location) in SINKS else path_on_disk(location)
+    return (
+        _sink_class("sink", location).canonical_location(location)
+        if _kind_of(location) in SINKS
+        else path_on_disk(location)
+    )
 
 
 def _kind_of(location: str) -> str:
@@ -76,22 +69,5 @@ def _kind_of(location: str) -> str:
 
 
 def open_sink(location: str, *, trust: Trust, role: str = "sink", kafka: KafkaSinks | None = None) -> Sink:
-    """Open a `.jsonl` file, a `.parquet` folder, a Kafka topic, or `-` for standard output.
-
-    Parameters
-    ----------
-    location : str
-        What the user typed.
-    trust : Trust
-        Who can read the sink.
-    role : str
-        Option that named it, for messages.
-    kafka : KafkaSinks, optional
-        What opens topics, the same for all roles of a run: they share transactions.
-
-    Raises
-    ------
-    ValueError
-        If the extension is unknown or the place cannot be written to.
-    """
+    """Open a `.jsonl` file, a `.parquet` folder, a Kafka topic, or `-` for standard output."""
     return _sink_class(role, location).open(location, SinkOpening(trust=trust, option=role, topics=kafka))

@@ -37,11 +37,6 @@ PACKED = (".gz", ".zip")
 def source_kind(location: str) -> str:
     """Tell the kind of a source, a key of `SOURCES`: by its scheme, or by the extension of a file.
 
-    Raises
-    ------
-    ValueError
-        If it is of no known kind.
-
     Examples
     --------
     >>> source_kind("kafka://localhost:9092/samples"), source_kind("flights.csv.gz")
@@ -79,35 +74,6 @@ def open_source(
     """Open `kafka://HOST:PORT/TOPIC`, `synthetic:AGENTS,SAMPLES[,SEED]`, `follow:FILE`, `-`, or a file by its kind.
 
     Extensions: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, and .parquet.
-
-    Parameters
-    ----------
-    location : str
-        Path of the file, address of the topic, or the synthetic stream's parameters.
-    mapping : ColumnMapping
-        Which column means what.
-    sort : bool
-        Replay a file in event-time order, from memory; otherwise as it stands, in bounded memory, a batch ahead.
-        Whatever has a scheme is always read as it stands.
-    cut : float or None
-        Seconds of event time: a batch of a sorted file ends at each multiple.
-    id_key : bytes
-        Secret key of the hash of ids.
-    max_line_bytes : int
-        Longer lines or values are skipped and reported.
-    owner : str, optional
-        Topic: public id of the store that reads it; without it the topic is checked and cannot be read.
-    until_end : bool
-        Topic: end where it ends when reading begins. Everything else always ends.
-    name : str, optional
-        Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
-    agents : AgentsOfStore, optional
-        Topic: which agents live in the store; samples of those that live in another are rejected.
-
-    Raises
-    ------
-    ValueError
-        Before any data is read: no such file, unknown extension, missing column; no broker, topic or right to read it.
     """
     opening = Opening(
         id_key=id_key, max_line_bytes=max_line_bytes, owner=owner, until_end=until_end, name=name, agents=agents

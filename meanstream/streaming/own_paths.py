@@ -17,7 +17,7 @@ from meanstream.streaming.strict_yaml import read_strict_yaml_file
 PAGE_SUFFIX = ".page"
 """Of the file that tells the address of a running engine's page, with its token."""
 COLLABORATE_PAGE_SUFFIX = ".collaborate.page"
-"""The same of `run collaborate`, which may run beside the engine of the store."""
+"""The same of `run collaborate`, which may run next to the engine of the store."""
 
 ANSWERS_SUFFIX = ".answers"
 """Of the file that tells where agents ask a running engine, with the token that opens all answers."""
@@ -28,11 +28,11 @@ STORE_FILES = {
     ANSWERS_SUFFIX: "answers' token",
     COLLABORATE_PAGE_SUFFIX: "page's address of `run collaborate`",
 }
-"""What lies beside a store, by what follows its name."""
+"""What lies next to a store, by what follows its name."""
 
 
 def own_files_of_store(store: Path) -> dict[str, Path]:
-    """Name the files that belong to a store, whether or not they are there; its key lies beside it by default."""
+    """Name the files that belong to a store, whether or not they are there; its key lies next to it by default."""
     require(bool(store.name), "store", "be a file", str(store))
     place = Path(os.path.realpath(store))
     beside = {f"the {what} of the store": place.with_name(place.name + suffix) for suffix, what in STORE_FILES.items()}
@@ -77,20 +77,7 @@ def _files_of_topic(option: str, config: Path) -> Iterator[tuple[str, Path]]:
 
 
 def require_own_paths_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> None:
-    """Refuse what is written where it is another file that is read, owned or written; folders, where they hold one.
-
-    Parameters
-    ----------
-    writes : mapping
-        Option and path of each file or folder that is written.
-    others : mapping
-        What it must not be, by the words for it.
-
-    Raises
-    ------
-    ValueError
-        Naming both, and the path as it was typed.
-    """
+    """Refuse what is written where it is another file that is read, owned or written; folders, where they hold one."""
     taken = dict(others)
     for option, path in writes.items():
         for name, other in taken.items():
@@ -99,7 +86,7 @@ def require_own_paths_apart(writes: Mapping[str, Path], others: Mapping[str, Pat
         taken[option] = path
 
 
-def require_own_path_beside_no_store(option: str, path: Path) -> None:
+def require_no_store_file(option: str, path: Path) -> None:
     """Refuse a file that the store whose name begins like it would take for its own, however it is spelled."""
     place = Path(os.path.realpath(path))
     for suffix, what in {**STORE_FILES, SECRET_SUFFIX: "secret"}.items():

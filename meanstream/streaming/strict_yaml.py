@@ -64,15 +64,7 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:float", _real)
 
 
 def read_strict_yaml_file(path: Path) -> Any:
-    """Read a file of YAML, whatever stands there.
-
-    Raises
-    ------
-    OSError, UnicodeDecodeError
-        If it cannot be read, or is no text.
-    yaml.YAMLError
-        If it is too long, or no YAML: see `read_yaml`.
-    """
+    """Read a file of YAML, whatever stands there."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -82,13 +74,6 @@ def read_strict_yaml_file(path: Path) -> Any:
 
 def read_strict_yaml(text: str) -> Any:
     """Read one document of plain values.
-
-    Raises
-    ------
-    DuplicateKeyError
-        If a mapping has a key twice; the message is the key.
-    yaml.YAMLError
-        If it is no YAML, nests too deep, or has values of other kinds.
 
     Examples
     --------

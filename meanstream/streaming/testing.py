@@ -77,7 +77,7 @@ class ScriptedSource:
         self._end = next((at for at in rest if isinstance(self.script[at], Script)), len(self.script))
         return True
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether it was come to."""
         return self._at >= self._end
 
@@ -194,9 +194,9 @@ class SettableConnection:
     client : str
         The option that named it.
     problem : str or None
-        Why nobody answers.
+        Why no one answers.
     watched : bool
-        Whether everybody may know.
+        Whether everyone may know.
     """
 
     client: str

@@ -29,13 +29,15 @@ ROUNDS = ("run", "rounds", *BOUNDS, "--window", "1d")
 class Tried:
     """What somebody adds who follows a recipe.
 
-    `lines` are put after a line of a file; `program` is what is written into a new file; `command` must then run, and
-    `tests`, chosen by the word, must pass, as many as `least` or more.
+    `lines` are put after a line of a file; `program` is what is written into a new file; `generates` are programs of
+    the tree that write what follows from it. Then `command` must run, and `tests`, chosen by the word, must pass, as
+    many as `least` or more.
     """
 
     lines: tuple[tuple[str, str, str], ...]
     place: str | None = None
     program: str = ""
+    generates: tuple[tuple[str, ...], ...] = ()
     command: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     word: str = ""
@@ -54,6 +56,7 @@ TRIED = {
                 '    "added": "meanstream.operators.estimators.added:Added",',
             ),
         ),
+        generates=(("docker/dataflow/generate_templates.py",),),
         command=(*ROUNDS, "--estimator", "added"),
         tests=("tests/operators/papers/simulation/test_round_simulation.py",),
         word="[added",
@@ -71,10 +74,21 @@ TRIED = {
                 "from meanstream.operators.counters.added import Added",
             ),
             ("meanstream/operators/counters/registry.py", "    Toeplitz.name: Toeplitz,", "    Added.name: Added,"),
+            (
+                "docs/privacy.md",
+                "| counter.pm1 |",
+                "| counter.added | As of PM-I, which it is under another name | "
+                "[added.py](../meanstream/operators/counters/added.py) `Added` | `000000000000` |",
+            ),
         ),
+        generates=(("-m", "tests.contracts.test_proofs"),),
         command=(*AGENTS, "--counter", "added", "--spread-share", "0"),
-        tests=("tests/operators/counters/test_counters.py", "tests/operators/agents/test_statistic.py"),
-        word="[added",
+        tests=(
+            "tests/operators/counters/test_counters.py",
+            "tests/operators/agents/test_statistic.py",
+            "tests/contracts/test_proofs.py",
+        ),
+        word="[added or sketch",
         least=10,
     ),
     "Add a way to collaborate": Tried(
@@ -186,9 +200,11 @@ REFUSED = {
 def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
     """One copy of the tree for all of them: no recipe needs another, and starting interpreters is most of the cost."""
     tree = tmp_path / "tree"
-    for name in ("meanstream", "tests"):
+    for name in ("meanstream", "tests", "docker"):
         shutil.copytree(ROOT / name, tree / name)  # with what is compiled
-    shutil.copy(ROOT / "pyproject.toml", tree)
+    (tree / "docs").mkdir()
+    for name in ("pyproject.toml", "docs/privacy.md"):
+        shutil.copy(ROOT / name, tree / name)
     for name in ("samples.csv", "samples.added"):
         (tree / name).write_text(SAMPLES)
     commands = [tried.command for tried in TRIED.values()]
@@ -198,6 +214,7 @@ def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
     ran = ended(tree, [*commands, *((*AGENTS, *words) for words in REFUSED)])
     assert {code for code, _ in ran[: len(commands)]} == {0}
     assert ran[len(commands) :] == [(2, f"meanstream: {why}\n") for why in REFUSED.values()]
+    assert '"added"' in (tree / "docker" / "dataflow" / "rounds.json").read_text()
     passed = passed_in(tree, *(test for tried in TRIED.values() for test in tried.tests))
     for tried in TRIED.values():
         assert sum(passed.get(test, 0) for test in tried.tests) >= tried.least, (tried.tests, passed)
@@ -212,6 +229,8 @@ def follow(tree: Path, tried: Tried) -> None:
         start = re.search(rf"^{re.escape(after)}.*$", text, re.MULTILINE)
         assert start is not None, (place, after)
         (tree / place).write_text(f"{text[: start.end()]}\n{line}{text[start.end() :]}")
+    for program in tried.generates:
+        assert python(tree, *program).returncode == 0, program
 
 
 FORKS = """

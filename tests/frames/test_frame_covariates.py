@@ -82,8 +82,8 @@ def test_what_was_learned_is_in_the_result() -> None:
     assert region["size"] == pytest.approx(8.2, abs=3 * region["standard_error"])
     assert region["standard_error"] < 4
     assert found.covariates["explained"] > 0.5
-    assert found.said[-1].startswith("Declared public covariates explain ")
-    assert "region (100 %)" in found.said[-1]
+    assert found.notes[-1].startswith("Declared public covariates explain ")
+    assert "region (100 %)" in found.notes[-1]
     assert asked().covariates is None
 
 

@@ -63,8 +63,8 @@ def test_rows_over_the_limit_change_no_byte_and_are_counted() -> None:
     other = STAYS.set_column(2, "days", pa.array(np.where(over, 99.0, np.asarray(STAYS["days"]))))
     first, second = of_patients(), of_patients(other)
     assert first.to_arrow().equals(second.to_arrow())
-    assert (first.releases.equals(second.releases), first.said) == (True, second.said)
-    assert first.said[-1] == f"{over.sum():,} rows do not count: beyond 2 of one person in a group"
+    assert (first.releases.equals(second.releases), first.notes) == (True, second.notes)
+    assert first.notes[-1] == f"{over.sum():,} rows do not count: beyond 2 of one person in a group"
     assert sum(first.to_arrow()["rows"].to_pylist()) == len(over) - over.sum()
 
 
@@ -115,7 +115,7 @@ def test_rows_without_a_value_may_be_left_out() -> None:
     text = [None if i == 7 else name for i, name in enumerate(holes["ward"].to_pylist())]
     framed = pl.from_arrow(holes.set_column(0, "ward", pa.array(text)))
     assert of_patients(framed, nulls="drop").releases.num_rows == found.releases.num_rows
-    assert "120 rows with a missing value were left out; which rows have one is public" in found.said
+    assert "120 rows with a missing value were left out; which rows have one is public" in found.notes
 
 
 @pytest.mark.parametrize(("given", "said"), [

@@ -72,7 +72,7 @@ def test_each_month_is_one_release_of_all_rows_so_far(tmp_path: Path) -> None:
         assert set(found.to_arrow().column("releases_left").to_pylist()) == {12 - month}
         assert found.releases.num_rows == month * GROUPS == ledger_rows(store)
         left = f"{12 - month} of 12 releases are left for each group"
-        assert found.said[1] == f"The ledger has charged 8 releases of 8 groups in this call; {left}"
+        assert found.notes[1] == f"The ledger has charged 8 releases of 8 groups in this call; {left}"
     assert command("audit", "store", str(store)).code == 0
 
 
@@ -92,7 +92,7 @@ def test_the_same_rows_again_are_the_same_bytes_and_cost_nothing(tmp_path: Path)
     again = monthly(pl.from_arrow(rows), store)
     assert public(again) == public(first)
     assert again.to_arrow().equals(first.to_arrow())
-    assert again.said[1].startswith("The ledger has charged 0 releases of 8 groups in this call; 11 of 12")
+    assert again.notes[1].startswith("The ledger has charged 0 releases of 8 groups in this call; 11 of 12")
     assert ledger_rows(store) == GROUPS
 
 
@@ -104,7 +104,7 @@ def test_groups_without_new_rows_keep_their_release(tmp_path: Path) -> None:
     assert [row[0] for row in public(found)[GROUPS:]] == ["W3"]
     left = dict(zip(*(found.to_arrow().column(name).to_pylist() for name in ("ward", "releases_left")), strict=True))
     assert left == {f"W{g}": 10 if g == 3 else 11 for g in range(GROUPS)}
-    assert "10 to 11 of 12 releases are left" in found.said[1]
+    assert "10 to 11 of 12 releases are left" in found.notes[1]
 
 
 def test_late_rows_and_new_groups_count_in_the_next_call(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_where_the_budget_is_spent_rows_in_no_release_are_named(tmp_path: Path) 
         monthly(months(1, month), store, releases=2)
     found = monthly(months(1, 3), store, releases=2)
     assert rows_of(found) == {2 * MONTH}
-    assert found.said[1].endswith("0 releases of 8 groups in this call; 0 of 2 releases are left for each group")
-    assert found.said[2] == (
+    assert found.notes[1].endswith("0 releases of 8 groups in this call; 0 of 2 releases are left for each group")
+    assert found.notes[2] == (
         "400 rows of 8 groups are in no release: these groups have made all 2 of their releases; a new store begins "
         "another budget (epsilon 1.45 together for a row in both)"
     )
@@ -211,7 +211,7 @@ def test_a_call_that_died_goes_on_and_charges_once(tmp_path: Path, monkeypatch: 
             with pytest.raises(InterruptedError):
                 monthly(months(1, 2), store)
         found = monthly(months(1, 2), store)
-        assert (public(found), found.said[0]) == (public(whole), whole.said[0])
+        assert (public(found), found.notes[0]) == (public(whole), whole.notes[0])
         assert ledger_rows(store) == GROUPS
 
 
@@ -275,7 +275,7 @@ def test_a_forgotten_group_is_left_out_and_its_rows_are_gone(still_there: bool, 
     found = monthly(rest, store)
     assert set(found.to_arrow().column("ward").to_pylist()) == {f"W{g}" for g in range(GROUPS) if g != 3}
     assert rows_of(found) == {2 * MONTH}
-    assert found.said[2] == "1 groups are left out: the store has forgotten them"
+    assert found.notes[2] == "1 groups are left out: the store has forgotten them"
     assert public(found)[:GROUPS] == public(first)  # public releases stay public
     opened = Store.read(store)
     number = opened.agents().index("W3")

@@ -42,7 +42,7 @@ def test_numbers_of_rows_alone_are_enough_and_the_same() -> None:
     counts = pd.DataFrame({"ward": np.arange(150), "n": SIZES})
     planned = meanstream.plan_means(counts, rows="n", **GUESSED)
     assert planned.table.equals(meanstream.plan_means(STAYS, **GUESSED).table)
-    assert planned.said[0] == (
+    assert planned.notes[0] == (
         "Half-widths of 95% intervals for groups of this many rows (small: 60, median: 150, large: 600), for 150 groups"
     )
 

@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a month of a minute": (
         three(t=[1, 2, 3]),
         {"time": "t", "releases": 12, "schedule": "every:1m"},
-        "schedule must be in seconds for minutes (every:60s), as m is no month; for months call once a month with a",
+        "schedule must name minutes as min (every:1min), since m reads like month; for months call once a month with a",
     ),
     "secret": (three(), {"secret": "password"}, "secret must"),
     "name": (three(), {"name": None}, "name must be given with secret"),
@@ -402,7 +402,7 @@ def test_groups_of_one_row_are_answered_by_all_others() -> None:
 def test_a_result_without_a_ledger_says_what_calls_add_up_to(tmp_path: Path) -> None:
     """With a secret, too: a frame with one row more is another release, as the row's value in both has other noise."""
     one, grown = asked(TABLE.slice(0, 200)), asked(TABLE.slice(0, 201))
-    assert one.said[1] == (
+    assert one.notes[1] == (
         "No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58; store= "
         "charges each row once"
     )

@@ -121,7 +121,7 @@ def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None
 
 def test_a_result_says_that_calls_add_up() -> None:
     found = meanstream.private_windows(TABLE, **ASKED, central=True)
-    assert found.said[1].startswith("No ledger counts this call: 2 calls on different frames are epsilon 2 together")
+    assert found.notes[1].startswith("No ledger counts this call: 2 calls on different frames are epsilon 2 together")
 
 
 def by_month(when: pa.Array, **changes: Any) -> Any:
@@ -177,10 +177,10 @@ def test_calendar_windows_are_the_engines(tmp_path: Path) -> None:
 
 def test_what_a_user_in_all_windows_pays_is_said() -> None:
     found = meanstream.private_windows(TABLE, **ASKED, central=True)
-    assert found.said[2] == "A user in 3 windows, the most here, has epsilon 3 in all of them"
+    assert found.notes[2] == "A user in 3 windows, the most here, has epsilon 3 in all of them"
     capped = meanstream.private_windows(TABLE, **ASKED, user_budget=2.0)
-    assert capped.said[2] == "A user in 2 windows, the most here, has epsilon 2 in all of them"
-    assert len(meanstream.private_windows(TABLE.slice(0, 1), **ASKED, central=True).said) == 2
+    assert capped.notes[2] == "A user in 2 windows, the most here, has epsilon 2 in all of them"
+    assert len(meanstream.private_windows(TABLE.slice(0, 1), **ASKED, central=True).notes) == 2
 
 
 @pytest.mark.parametrize(("changes", "said"), [

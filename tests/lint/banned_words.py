@@ -29,6 +29,11 @@ ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n|(?m:^\s*(?:[-*]|\d+\.)\s)")
 OWN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docker/README.md")
 """Pages outside of the site; of CHANGELOG.md only the version to come: the past stays in its words."""
 PAST = re.compile(r"(?ms)^## \[\d.*")
+PUBLIC = (
+    "meanstream/__init__.py",
+    "meanstream/pipelines/beam/agents/agent_transforms.py",
+    "meanstream/pipelines/beam/rounds/round_transforms.py",
+)
 LOGGED = {"debug", "info", "warning", "error", "critical", "exception"}
 
 
@@ -102,6 +107,29 @@ def source_faults(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{line} has {said}: {one[:60]!r}"
 
 
+def public_names() -> set[str]:
+    """List the names that the reference on the site shows."""
+    lists = (
+        ast.literal_eval(node.value)
+        for name in PUBLIC
+        for node in ast.walk(ast.parse((ROOT / name).read_text()))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    return {name for names in lists for name in names}
+
+
+def docstring_faults(source: Source, public: set[str]) -> Iterator[str]:
+    """Report banned words in the docstrings of public classes and functions, and of the methods of these classes."""
+    for node in source.tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in public:
+            methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+            for one in [node, *methods]:
+                words = {word.lower() for word in BANNED.findall(ast.get_docstring(one) or "")}
+                yield from (
+                    f"{source.path}:{one.lineno} {one.name} says {word!r} to the reader" for word in sorted(words)
+                )
+
+
 def pages() -> Iterable[Path]:
     """List the pages that a user reads."""
     return [*map(ROOT.joinpath, OWN), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -113,5 +141,7 @@ def check_words() -> Iterator[str]:
         page = path.read_text(encoding="utf-8")
         name = path.relative_to(ROOT).as_posix()
         yield from page_faults(name, PAST.sub("", page) if path.name == "CHANGELOG.md" else page)
+    public = public_names()
     for source in sources():
         yield from source_faults(source)
+        yield from docstring_faults(source, public)

@@ -20,7 +20,7 @@ ESTIMATORS_NAMED_IN = (
     "meanstream/operators/papers/",
     "meanstream/pipelines/commands/papers/reproduce/",  # figures of the papers, each of its own estimator
     "meanstream/pipelines/commands/command_parts.py",  # `meanstream plan` is a command
-    "meanstream/pipelines/commands/papers/simulate/simulate_rounds.py",  # the help of options that one estimator takes
+    "meanstream/pipelines/commands/papers/simulate/simulated_rounds_options.py",  # help
 )
 
 

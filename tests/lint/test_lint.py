@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lint.banned_words import page_faults, source_faults
+from tests.lint.banned_words import docstring_faults, page_faults, source_faults
 from tests.lint.draws import unseeded
 from tests.lint.imports import clients_elsewhere, named_modules, points_up, strings_that_point_up
 from tests.lint.prose import stale_modules, stale_paths
@@ -133,3 +133,9 @@ def test_a_text_of_a_translation_is_found(text: str) -> None:
     assert len(list(source_faults(Source("meanstream/x.py", text)))) == 1
     kept = 'def f():\n    """Nobody else reads this."""\n    raise ValueError("x must be positive, got -1")\n'
     assert list(source_faults(Source("meanstream/x.py", kept))) == []
+    shown = Source("meanstream/x.py", 'class A:\n    """It is told."""\n    def b(self):\n        """Nobody."""\n')
+    assert [fault.partition(" says ")[2] for fault in docstring_faults(shown, {"A"})] == [
+        "'told' to the reader",
+        "'nobody' to the reader",
+    ]
+    assert list(docstring_faults(shown, {"B"})) == []

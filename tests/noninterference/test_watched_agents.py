@@ -19,7 +19,7 @@ from meanstream.operators.agents.own_histogram import histogram_bin_of_cells
 from meanstream.operators.collaboration import prior_fitted
 from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
-from meanstream.streaming.agents.told_shares import ToldShares
+from meanstream.streaming.agents.told_shares import ShareEstimates
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from tests.noninterference.agents_worlds import (
@@ -101,15 +101,15 @@ def test_neither_does_anything_where_agents_are_told_quantiles(tmp_path: Path, p
 def test_a_prior_of_what_agents_have_and_did_not_release_is_caught(
     tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = ToldShares.own
+    answer = ShareEstimates.own
 
-    def leaking(self: ToldShares, prior: Any, own: Any) -> Any:
+    def leaking(self: ShareEstimates, prior: Any, own: Any) -> Any:
         of_cell = histogram_bin_of_cells(prior.mean.shape[1])
         counts = np.stack([np.bincount(of_cell, row) for row in own.cells])
         found = NoisedShares(counts=counts, samples=own.count, variance=np.zeros(len(counts)))
         return answer(self, fit_shares_prior(found, np.ones(counts.shape[1])), own)
 
-    monkeypatch.setattr(ToldShares, "own", leaking)
+    monkeypatch.setattr(ShareEstimates, "own", leaking)
     first, same, later = told_quantiles(tmp_path, ports)
     assert Compared(first, same)["file estimates.jsonl"] > 0
     assert Compared(first, later)["file estimates.jsonl"] > 0

@@ -45,7 +45,6 @@ def meanstream(*arguments: str, environment: Mapping[str, str] | None = None) ->
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     code: Any = 0
     with (
-        patch.object(command, "mark_own_process"),  # it is not: others here may have data frames
         patch.object(sys, "argv", ["meanstream", *arguments]),
         patch.object(sys, "stdout", out),
         patch.object(sys, "stderr", err),

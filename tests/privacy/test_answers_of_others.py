@@ -13,8 +13,8 @@ import pytest
 
 from meanstream.operators.collaboration import posterior_table, prior_fitted
 from meanstream.operators.collaboration.posterior_table import Evaluate, Posterior
-from meanstream.operators.collaboration.registry import COLLABORATIONS, FittedPopulation, make_collaboration
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
+from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from meanstream.operators.evidence.black_box import above, audit_epsilon_lower_bound
-from meanstream.operators.evidence.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
+from tests.oracles.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
 
 
 def randomized_response(truth: bool, epsilon: float, n: int, seed: int) -> np.ndarray:

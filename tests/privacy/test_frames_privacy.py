@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(found: Any) -> list[Any]:
     """Give all that a result shows."""
-    return [public(found), found.to_arrow(), found.said, repr(found), found._repr_html_()]
+    return [public(found), found.to_arrow(), found.notes, repr(found), found._repr_html_()]
 
 
 @pytest.mark.parametrize("collaboration", ["none", "learned_prior"])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from meanstream.operators.evidence.black_box import above, audit_epsilon_lower_bound
-from meanstream.operators.evidence.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
 from meanstream.operators.evidence.sampler import implemented_pmf
 from meanstream.operators.noise.calibration import (
     calibrated_analytic_stddev,
@@ -17,6 +16,7 @@ from meanstream.operators.noise.calibration import (
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Ints
+from tests.oracles.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
 
 GAUSSIAN_CASES = [(1.0, 1e-6, 1), (0.3, 1e-5, 7), (1.0, 1e-2, 3), (4.0, 1e-9, 16), (8.0, 1e-3, 2)]
 

@@ -16,7 +16,7 @@ import yaml
 from meanstream.pipelines.beam.agents.split_agents import AgentDirectory
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
 from meanstream.pipelines.beam.worker.beam_metrics import COUNTERS, DISTRIBUTIONS
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from tests.servers.conftest import need
 from tests.servers.support import metrics_stream as stream
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
@@ -77,7 +77,7 @@ def watched(flink: FlinkCluster, tmp_path: Path) -> Iterator[Watched]:
     targets = (f"127.0.0.1:{port}" for port in (flink.jobmanager_metrics, flink.taskmanager_metrics))
     with Prometheus(tmp_path / "prometheus", *targets, shipped="flink.yml") as prometheus:
         options = flink.arguments(*STREAMING, f"--job_name={JOB}")
-        stream.submit(options, SecretPlace(file=str(tmp_path / "secret")), tmp_path / "late")
+        stream.submit(options, SecretLocation(file=str(tmp_path / "secret")), tmp_path / "late")
         try:
             yield Watched(flink, prometheus, tmp_path / "late")
         finally:

@@ -23,10 +23,10 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
 )
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_ids
+from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_release_ids
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.times import iso_times
@@ -46,10 +46,10 @@ from tests.streaming.support.rounds_world import SECRET
 SHARDS = 2
 WINDOW = 28 * HOUR
 Stream = list[tuple[str, float, float]]
-Parts = Callable[[list[Any], SecretPlace], dict[str, beam.PCollection]]
+Parts = Callable[[list[Any], SecretLocation], dict[str, beam.PCollection]]
 
 
-def ask_each_other(given: list[Any], secret: SecretPlace) -> dict[str, beam.PCollection]:
+def ask_each_other(given: list[Any], secret: SecretLocation) -> dict[str, beam.PCollection]:
     """The paper's pairwise form: estimates, and what each agent told each other."""
     collaborate = CollaboratePairwise(test_agents_pairwise.SETTINGS, refresh=10.0, secret=secret)
     answers = given[0] | "Pairwise" >> collaborate
@@ -58,7 +58,7 @@ def ask_each_other(given: list[Any], secret: SecretPlace) -> dict[str, beam.PCol
     return {"estimates": estimates, "told": told}
 
 
-def read_each_other(given: list[Any], secret: SecretPlace, *, alone: bool = False) -> dict[str, beam.PCollection]:
+def read_each_other(given: list[Any], secret: SecretLocation, *, alone: bool = False) -> dict[str, beam.PCollection]:
     """Two parties that release apart; each fits all releases, as single events, or, `alone`, its own, and answers."""
     settings, options, windows = agents_world.SETTINGS, EngineOptions(), AgentWindows(refresh=WINDOW)
     made = [
@@ -84,7 +84,7 @@ def _estimate_lines(batch: EstimateBatch) -> EventLines:
 def _told_lines(batch: PairBatch) -> EventLines:
     """One line per release, for its reader; on a private topic."""
     releases = batch.releases
-    ids = pairwise_told_ids(
+    ids = pairwise_release_ids(
         batch.agent.to_pylist(),
         batch.reader.to_pylist(),
         releases.index.tolist(),
@@ -138,7 +138,7 @@ class Applied(beam.PTransform):
     def __init__(self, parts: Parts, secret: Path) -> None:
         super().__init__()
         self._parts = parts
-        self._secret = SecretPlace(file=str(secret))
+        self._secret = SecretLocation(file=str(secret))
 
     def expand(self, given: tuple[beam.PCollection, ...]) -> dict[str, beam.PCollection]:
         return self._parts(list(given), self._secret)

@@ -16,13 +16,13 @@ from apache_beam.transforms.window import FixedWindows
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from meanstream.beam import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     ColumnMapping,
     ParseMessages,
     SampleRow,
     SampleRows,
-    SecretPlace,
+    SecretLocation,
     SingleEvents,
 )
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
@@ -103,7 +103,7 @@ def test_the_program_on_bounded_messages(tmp_path: Path) -> None:
         for agent, value, time in samples_of(window)
     ]
     (tmp_path / "secret").write_text(SECRET)
-    secret = SecretPlace(file=str(tmp_path / "secret"))
+    secret = SecretLocation(file=str(tmp_path / "secret"))
     with beam.Pipeline(FnApiRunner()) as pipeline:
         parsed = pipeline | beam.Create([*messages, b"{"]) | ParseMessages(ColumnMapping(), privacy_unit="sample")
         rows = parsed.samples | SampleRows()
@@ -136,7 +136,7 @@ class Program:
         for role, topic in self.topics.items():
             admin.create_topics([NewTopic(topic, PARTITIONS if role == "samples" else 1, 1)])[topic].result(30)
         (folder / "secret").write_text(SECRET)
-        self._secret = SecretPlace(file=str(folder / "secret"))
+        self._secret = SecretLocation(file=str(folder / "secret"))
 
     def start(self, number: int, *more: str, drain: bool = False) -> str:
         """Submit it; give the job's id. From the second time on it reads in longer turns, and has one more output."""

@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.rounds.round_transforms import ReportBatch, ReportLines, ReportRounds, RunRounds
 from meanstream.pipelines.beam.rounds.rounds_from_files import write_rounds_file
 from meanstream.pipelines.beam.rounds.stages_on_beam import FormatReports
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -85,7 +85,7 @@ def submit(cluster: FlinkCluster, address: str, topic: str, name: str, branches:
     return cluster.job_id(name)
 
 
-def rounds(settings: RoundsSettings, secret: SecretPlace) -> Then:
+def rounds(settings: RoundsSettings, secret: SecretLocation) -> Then:
     """Both sides of rounds, and their answers to a topic."""
     run = RunRounds(settings, secret=secret, shards=SHARDS, max_stages=STAGES)
     return lambda samples, sink: write_rounds_file((samples | run).estimates, sink)
@@ -140,13 +140,13 @@ def means_of_the_engine(folder: Path, settings: RoundsSettings, stream: list[tup
     return set(world.lines("means"))
 
 
-def secret_in(folder: Path) -> SecretPlace:
+def secret_in(folder: Path) -> SecretLocation:
     """A file that workers read."""
     (folder / "secret").write_text(SECRET)
-    return SecretPlace(file=str(folder / "secret"))
+    return SecretLocation(file=str(folder / "secret"))
 
 
-def users_side(settings: RoundsSettings, secret: SecretPlace, results: list[StageResult], pins: Path) -> Then:
+def users_side(settings: RoundsSettings, secret: SecretLocation, results: list[StageResult], pins: Path) -> Then:
     """The users' side alone, which goes on from what the statistician has published, and its reports to a topic."""
 
     def then(samples: beam.PCollection, sink: str) -> None:
@@ -163,7 +163,7 @@ def _report_lines(line: bytes) -> EventLines:
     return EventLines(Report, [line])
 
 
-def users_side_with_results(settings: RoundsSettings, secret: SecretPlace, pins: Path) -> tuple[Then, set[bytes]]:
+def users_side_with_results(settings: RoundsSettings, secret: SecretLocation, pins: Path) -> tuple[Then, set[bytes]]:
     """The users' side with a result of every first stage, and the reports that it makes in time: of the second."""
     first = report(settings, [])
     results, _ = answer(settings, first)

@@ -308,15 +308,15 @@ def test_quantiles_of_one_agent_are_a_table(tmp_path: Path, browser: Browser) ->
     telemetry = AgentsTelemetry(settings=asked)
     source = ScriptedSource(samples(1_000))
     run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=500, given=asked, quantiles=(0.5, 0.9))
-    row = telemetry.history("agent 7")[-1]["told"]
+    row = telemetry.history("agent 7")[-1]["shares"]
     with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
         driver = browser()
         driver.get(server.url)
         until(lambda: drawn(driver, "convergence"))
-        assert not driver.find_element("id", "agent-told").is_displayed()
+        assert not driver.find_element("id", "agent-shares").is_displayed()
         driver.find_element("id", "name").send_keys("agent 7\n")
         until(lambda: drawn(driver, "agent"))
-        lines = driver.find_element("id", "agent-told").text.splitlines()
+        lines = driver.find_element("id", "agent-shares").text.splitlines()
         assert lines[0] == "of its values estimate from to"
         assert [line.rsplit(" ", 3)[0] for line in lines[1:]] == list(row) == [
             "quantile 0.5", "quantile 0.9", "share above 4"

@@ -67,7 +67,7 @@ def test_brokers_that_are_started_later_are_waited_for(own_broker: Broker, tmp_p
 
 @pytest.mark.parametrize("kind", [*COMMANDS, "collaborate"])
 def test_nobody_answers_in_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_answer, "FIRST_TOLD_SECONDS", 0.1)
+    monkeypatch.setattr(first_answer, "FIRST_LOG_SECONDS", 0.1)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     option = "releases" if kind == "collaborate" else "source"
     if kind == "collaborate":

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from meanstream.streaming.agents import move_agents as moving
-from meanstream.streaming.agents.agents_homes import given_agents
+from meanstream.streaming.agents.agents_homes import departed_agents
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_sinks import read
@@ -208,7 +208,7 @@ def test_a_move_that_is_killed_has_happened_or_has_not(shared: Shared, step: str
         assert (shared.taken("a")["ann"], shared.taken("b")["bob"]) == (36, 36)
     store = Store.read(shared.folder / "a.db")
     bob = store.agents().index("bob")  # either partition may have come first
-    assert np.flatnonzero(given_agents(store)).tolist() == [bob]
+    assert np.flatnonzero(departed_agents(store)).tolist() == [bob]
     counts = np.concatenate([columns["count"] for _, columns in store.chunks("agents")])
     assert counts[bob] == 0, "its sums have left the store"
     store.close()

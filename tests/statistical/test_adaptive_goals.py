@@ -15,10 +15,10 @@ import pytest
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.adaptive_goals import Cell, measure_adaptive_goal
 from meanstream.operators.rounds.round_protocol import Estimator, protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
+from tests.oracles.adaptive_errors import Cell, measure_adaptive_goal
 
 RUNS = 40
 RELATIVE = 1.0 + 4.0 * math.sqrt(2.0 / RUNS)

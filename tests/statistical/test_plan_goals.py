@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from meanstream.operators.papers.simulation.round_goals import (
+from tests.oracles.round_errors import (
     EPSILONS,
     LITERAL,
     POPULATIONS,
@@ -70,8 +70,8 @@ def test_skewed_samples_bias_the_answer_less_than_a_standard_error(theta: float)
 def test_the_measurement_can_fail() -> None:
     """Users who differ by more than what is declared: intervals of the papers' assumption are wrong, and this shows."""
     from meanstream.operators.estimators.registry import build_estimator
-    from meanstream.operators.papers.simulation.round_goals import measure_round_goal
     from meanstream.operators.rounds.user_sizes import SizeDistribution
+    from tests.oracles.round_errors import measure_round_goal
 
     # The plan is told that users have 1000 samples; they have 10 (of 10,000): their means lie 10 times farther out.
     told, real = SizeDistribution.parse("point:1000"), SizeDistribution.parse("point:10")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.papers.simulation.summaries import (
+from tests.oracles.summaries import (
     LOWER,
     SCENARIOS,
     STREAMS,

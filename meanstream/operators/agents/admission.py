@@ -1,4 +1,4 @@
-"""How many agents a deployment takes: whoever makes names up fills what is free, and displaces nobody."""
+"""How many agents a deployment takes: anyone who makes names up fills what is free, and displaces no one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def admission_names(hashes: Words, room: int) -> Bools:
     Parameters
     ----------
     hashes : uint64 array (n,)
-        Keyed hash of each name: whoever lacks the key cannot make up names that come first.
+        Keyed hash of each name: anyone who lacks the key cannot make up names that come first.
     room : int
         How many can be taken; less than 0 is none.
 

@@ -59,13 +59,7 @@ class Memory:
         return f"{self.kind}:{self.samples}" if self.seconds is None else f"{self.kind}:{duration_text(self.seconds)}"
 
     def times(self, schedule: Counts | Every) -> Counts | Every:
-        """Give the times of releases under this memory: a half-life of samples has some releases in each.
-
-        Raises
-        ------
-        ValueError
-            If the schedule counts samples and the memory time, or the other way round.
-        """
+        """Give the times of releases under this memory: a half-life of samples has some releases in each."""
         if not self.forgets:
             return schedule
         if self.seconds is None:
@@ -83,13 +77,7 @@ class Memory:
         return schedule
 
     def counter(self, times: Counts | Every) -> Decayed | Sliding:
-        """Make the counter of sums that forget, for releases at these times (of `times`).
-
-        Raises
-        ------
-        ValueError
-            If a half-life is so long that nothing would be forgotten.
-        """
+        """Make the counter of sums that forget, for releases at these times (of `times`)."""
         if self.kind == "window":
             if isinstance(times, Every):
                 return Sliding(ENDLESS, window=self._increments(times.seconds))
@@ -121,11 +109,6 @@ def memory_for(text: str, schedule: Counts | Every) -> Memory:
     `auto` is the half-life in which `LIFE` releases are made. Noise is no more than that of `forever` then, which would
     end there, and a mean that stays has 1.04 times the variance of one over all samples; changes are seen by tests.
 
-    Raises
-    ------
-    ValueError
-        As `parse_memory`.
-
     Examples
     --------
     >>> from meanstream.operators.agents.release_times import parse_release_times
@@ -141,11 +124,6 @@ def memory_for(text: str, schedule: Counts | Every) -> Memory:
 
 def parse_memory(text: str) -> Memory:
     """Return the memory that a text names; `str` of it is the one text of all that name it.
-
-    Raises
-    ------
-    ValueError
-        If the text has another form, or a length is not positive.
 
     Examples
     --------

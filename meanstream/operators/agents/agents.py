@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.forgetting import ToldSums
+from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.own_energies import own_samples_with_energies
@@ -46,7 +46,7 @@ _SUMS = ("count", "total", "squares_high", "squares_low")
 
 
 class Agents:
-    """Every agent's running mean, and its noisy releases, which anybody may read.
+    """Every agent's running mean, and its noisy releases, which anyone may read.
 
     Released: on schedule, the agent's noised prefix sum and its sample count, as integers on the grid. One noisy
     stream per agent serves every reader (broadcast), so no coalition of readers learns more than one of them.
@@ -63,14 +63,14 @@ class Agents:
     -----
     **Privacy.** Neighboring streams differ in the value of one sample (replace-one); who produced samples and when is
     public. All releases of an agent together are (epsilon, delta)-differentially private with respect to each sample,
-    against everybody else together. Sums are exact integers of sensitivity `settings.grid.span`; the fresh draws are
+    against everyone else together. Sums are exact integers of sensitivity `settings.grid.span`; the fresh draws are
     calibrated to the column norm of the counter's strategy matrix over its horizon. With `spread_share` some releases
     carry a vote on the spread of the agent's samples, and with `histogram_share` a histogram of them; means, votes and
     histograms are one Gaussian mechanism, calibrated together.
     Past the horizon nothing is released. With a `memory` that forgets there is none, and the budget is of the stream
     without end. Release times depend on counts and event times only. With
     `settings.per_person` neighboring streams differ in the values of all samples of one person within an agent: at most
-    so many of them count, the first ones, and the draws are calibrated to all of them together.
+    that many of them count, the first ones, and the draws are calibrated to all of them together.
 
     The state is columnar; an agent is its index. A batch costs a few sorts, however many agents it touches.
 
@@ -170,7 +170,7 @@ class Agents:
         return pending.collect(self.settings)
 
     def release_now(self, time: float) -> ReleaseBatch:
-        """Release for everybody with samples since its last release, as at the end of a bounded stream.
+        """Release for everyone with samples since its last release, as at the end of a bounded stream.
 
         Each takes one of its agent's horizon; the agent's next release is the one that its schedule has then.
         """
@@ -215,7 +215,7 @@ class Agents:
         return self._newest(np.flatnonzero(rows["released"][: self.n_agents]))
 
     def histograms(self) -> HistogramColumns:
-        """Public: the noised histogram of every agent that has released one; of nobody where there are none."""
+        """Public: the noised histogram of every agent that has released one; of no one where there are none."""
         return histograms_of_releases(self.latest())
 
     def own_histograms(self, agents: Ints | None = None) -> Ints:
@@ -348,7 +348,7 @@ class Agents:
         return found if histogram is None else [*found, histogram.samples(rows, who, point, starts)]
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
-        """Release for everybody with new samples when event time has left the current window."""
+        """Release for everyone with new samples when event time has left the current window."""
         if window <= self._window:
             return
         if self._window != _NOT_BEGUN:
@@ -356,7 +356,7 @@ class Agents:
         self._window = window
 
     def _release_waiting(self, time: float, pending: PendingReleases) -> None:
-        """Release for everybody with new samples and releases left."""
+        """Release for everyone with new samples and releases left."""
         rows, n = self._state.columns, self.n_agents
         waiting = (rows["count"][:n] > rows["released_count"][:n]) & (rows["released"][:n] < self.settings.horizon)
         a = np.flatnonzero(waiting)
@@ -432,14 +432,14 @@ class Agents:
             since=told.since,
         )
 
-    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ToldSums:
+    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum; with a memory, its variance and the drift."""
         rows, settings = self._state.columns, self.settings
         if settings.kept is None:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
-            return ToldSums(now.count, noised, settings.sum_variance(index))
+            return ReleasedSums(now.count, noised, settings.sum_variance(index))
         turn = np.full(len(agent), self._window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
         return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
@@ -449,7 +449,7 @@ class Agents:
         return list(self.settings.mechanism.init(1))
 
     def _votes(self, agent: Ints) -> Ints:
-        """Public: the votes that each agent has cast; without entries where nobody votes."""
+        """Public: the votes that each agent has cast; without entries where no one votes."""
         if self.settings.vote is None:
             return records_without_votes()
         return np.asarray(self._state.columns["vote_noised"][agent], np.int64)

@@ -99,8 +99,8 @@ class AgentsSettings:
         time, for "every:DURATION"; "auto" is a half-life as long as the usual horizon lasts (`memory_for`), and that is
         what it becomes here. An agent's own mean and its releases forget alike. For Gaussian noise and the tuned mode.
     histogram_share : float
-        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`), of which quantiles
-        and exceedances are told. 0, the default, turns it off. For Gaussian noise, the tuned mode and memory
+        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`), for quantiles
+        and exceedances. 0, the default, turns it off. For Gaussian noise, the tuned mode and memory
         "forever".
     exceeds : sequence of float
         Thresholds in the value's unit that are edges of the histogram's bins; with `histogram_share` only.
@@ -360,7 +360,7 @@ class AgentsSettings:
 
     @property
     def delta_of_noise(self) -> float:
-        """What is left of delta for noise whose tails were not cut.
+        """The part of delta that remains for noise whose tails were not cut.
 
         The inversion cuts them off, once per draw; Laplace noise takes no other delta.
         """
@@ -387,7 +387,7 @@ class AgentsSettings:
 
     @property
     def protected(self) -> str:
-        """Say in one sentence what (epsilon, delta) covers and what it does not, for whoever sees epsilon.
+        """Say in one sentence what (epsilon, delta) covers and what it does not.
 
         Examples
         --------

@@ -39,11 +39,6 @@ class EndlessReleases:
     def of(cls, memory: Memory, schedule: str | int) -> Self:
         """Make them for a memory in updates, and a schedule in updates.
 
-        Raises
-        ------
-        ValueError
-            If one of them is in another unit, or a window is not so many times the schedule.
-
         Examples
         --------
         >>> from meanstream.operators.agents.agent_memory import parse_memory
@@ -71,7 +66,7 @@ class EndlessReleases:
         return cls(times, Decayed(ENDLESS, decay=decay))
 
     def due(self, index: int) -> int:
-        """Give the number of updates at the release after so many."""
+        """Give the number of updates at the release after that many."""
         return int(self.times.at(np.array([index + 1]))[0])
 
     def init(self, n_rows: int) -> State:

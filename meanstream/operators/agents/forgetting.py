@@ -18,7 +18,7 @@ ROUNDED = 1 / 12
 
 
 @dataclass(frozen=True, slots=True)
-class ToldSums:
+class ReleasedSums:
     """Public: what a release says.
 
     Attributes
@@ -26,12 +26,12 @@ class ToldSums:
     count : int array
         Samples of equal weight whose mean would vary as much: the effective number.
     total : int array
-        Sum in grid units of so many samples with the released mean.
+        Sum in grid units of that many samples with the released mean.
     variance : float array
         Variance of the privacy noise in `total`, in squared grid units.
     drift, since : int array or None
         Whether the mean has changed (`ReleaseChanges`), and the number of the release after which the sum begins; None
-        where nobody asks.
+        where no one asks.
     """
 
     count: Ints
@@ -41,7 +41,7 @@ class ToldSums:
     since: Ints | None = None
 
 
-def told_numbers(weight: Floats, squared_weight: Floats) -> Floats:
+def effective_counts(weight: Floats, squared_weight: Floats) -> Floats:
     """Public: effective numbers of samples, for sums of their weights and of the squares of these."""
     return np.maximum(np.floor(weight * weight / squared_weight + 1e-6), 1.0)
 
@@ -57,7 +57,7 @@ class DecayedSums:
     fresh : GaussianNoise
         Of one draw, in grid units.
     changes : ReleaseChanges, optional
-        Tests the releases for a change of the mean; sums begin anew after one. By default they never do.
+        Tests the releases for a change of the mean; sums begin again after one. By default they never do.
 
     Notes
     -----
@@ -108,7 +108,7 @@ class DecayedSums:
         fresh: Floats,
         waited: Ints | None = None,
         sample: Floats | None = None,
-    ) -> ToldSums:
+    ) -> ReleasedSums:
         """Release once for each of some rows.
 
         Parameters
@@ -142,18 +142,18 @@ class DecayedSums:
         # Each release has rounded twice, and what was rounded before has decayed.
         rounding = 2 * ROUNDED / (1.0 - self.counter.decay**2)
         if self.changes is None or sample is None:
-            return self._told(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
+            return self._scaled(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
         since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
         variance = since.noise * self.fresh.variance + rounding
-        told = self._told(since.total, since.weight, since.squared_weight, variance)
+        told = self._scaled(since.total, since.weight, since.squared_weight, variance)
         return replace(told, drift=since.drift, since=since.at)
 
     @staticmethod
-    def _told(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ToldSums:
+    def _scaled(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ReleasedSums:
         """Scale sums to the effective number of samples."""
-        told = told_numbers(weight, squared)
+        told = effective_counts(weight, squared)
         scale = told / weight
-        return ToldSums(
+        return ReleasedSums(
             told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + ROUNDED
         )
 
@@ -193,11 +193,13 @@ class WindowedSums:
         wide = (n_rows, self.counter.window)
         return {"counts": np.zeros(wide, np.int64), "totals": np.zeros(wide, np.int64), **self.counter.init(n_rows)}
 
-    def release(self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats) -> ToldSums:
+    def release(
+        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
+    ) -> ReleasedSums:
         """Release once for each of some rows; see `DecayedSums.release`."""
         for name, newest in (("counts", count), ("totals", total)):
             state[name][rows] = np.concatenate([state[name][rows, 1:], newest[:, np.newaxis]], axis=1)
         noise = self.counter.step(state, rows, index, fresh)
         noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
         variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
-        return ToldSums(state["counts"][rows].sum(axis=1), noised, variance)
+        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
+from meanstream.operators.agents.forgetting import DecayedSums, ReleasedSums
 from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every
@@ -144,7 +144,9 @@ class KeptSums:
             rows[column][who] = 0.0
         tested.since.put(rows, "marked", who)
 
-    def release(self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats) -> ToldSums:
+    def release(
+        self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats
+    ) -> ReleasedSums:
         """Release once for each of some agents.
 
         Parameters

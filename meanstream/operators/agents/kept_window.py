@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meanstream.operators.agents.agent_memory import Memory
-from meanstream.operators.agents.forgetting import ToldSums
+from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.kept import REFLECTED, SUMS, Columns, Outlook, SumsNow, sample_bound
 from meanstream.operators.agents.noised_window import NoisedWindow, slots_with_room
 from meanstream.operators.agents.own_changes import OwnChanges
@@ -119,7 +119,9 @@ class KeptWindow:
         """Ask of some agents at the end of a block whether their own mean has changed; the columns say since when."""
         self.changes.test(rows, agent, now)
 
-    def release(self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats) -> ToldSums:
+    def release(
+        self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats
+    ) -> ReleasedSums:
         """Release once for each of some agents; see `KeptSums.release`."""
         mark, newest = OwnMoment.of(rows, "marked", agent), rows["slot_begin"][agent, -1]
         if self.times is None:

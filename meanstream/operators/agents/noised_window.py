@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.agents.forgetting import ROUNDED, ToldSums
+from meanstream.operators.agents.forgetting import ROUNDED, ReleasedSums
 from meanstream.operators.agents.release_changes import CHANGED, MOVED, NOTHING, WARNED, WARNING
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.sliding import Sliding
@@ -16,7 +16,7 @@ from meanstream.operators.records import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class NoisedWindow:
-    """Sums of the noised increments that lie in a window, and begin anew where the mean has changed.
+    """Sums of the noised increments that lie in a window, and begin again where the mean has changed.
 
     Increments are kept in slots, oldest first; what releases close together add is in one slot.
 
@@ -75,7 +75,7 @@ class NoisedWindow:
         joins: Bools,
         left: Bools,
         sample: Floats,
-    ) -> ToldSums:
+    ) -> ReleasedSums:
         """Release once for each of some rows.
 
         Parameters
@@ -101,14 +101,14 @@ class NoisedWindow:
             kept[name] = slots_with_room(state[name][rows], joins)
             kept[name][:, -1] += newest
             kept[name][left] = 0
-        drift = self._begin_anew(kept, index, sample) if self.tests else np.zeros(len(rows), np.int64)
+        drift = self._reset_changed(kept, index, sample) if self.tests else np.zeros(len(rows), np.int64)
         for name, values in kept.items():
             state[name][rows] = values
         parts = kept["parts"].sum(axis=1)
         variance = self._covariance(parts, parts, index) * self.fresh.variance + ROUNDED * parts
-        return ToldSums(kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts)
+        return ReleasedSums(kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts)
 
-    def _begin_anew(self, kept: State, index: Ints, sample: Floats) -> Ints:
+    def _reset_changed(self, kept: State, index: Ints, sample: Floats) -> Ints:
         """Clear the slots before a change; say of each row whether there was one."""
         counts, noised, parts = (np.cumsum(kept[name][:, ::-1], axis=1) for name in ("counts", "noised", "parts"))
         largest, best = np.zeros(len(index)), np.zeros(len(index), np.int64)
@@ -135,7 +135,7 @@ class NoisedWindow:
         return drift
 
     def _covariance(self, first: Ints, second: Ints, index: Ints) -> Floats:
-        """Covariance of the noises of the newest so many increments, row by row, in draws."""
+        """Covariance of the noises of the newest that many increments, row by row, in draws."""
         found, pairs = np.zeros(len(index)), first * (second.max(initial=0) + 1) + second
         for pair in np.unique(pairs):
             some = np.flatnonzero(pairs == pair)

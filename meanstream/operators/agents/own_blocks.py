@@ -13,7 +13,7 @@ from meanstream.operators.records import Ints
 SLOTS = 32
 """Ends of blocks that are kept: there are at most 31 blocks, and at least 16 once there are 16 samples."""
 INSIDE = 24
-"""A memory that counts samples holds at most so many blocks, and at least half of them."""
+"""A memory that counts samples holds at most that many blocks, and at least half of them."""
 FADED = 4
 """Half-lives after which a sample is left out: it weighs a sixteenth."""
 PAIRS_BASE = np.int64(1) << 62

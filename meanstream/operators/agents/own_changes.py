@@ -1,4 +1,4 @@
-"""Whether an agent's own mean has changed: a test on its own samples, for that agent only; it begins anew after one."""
+"""Whether an agent's own mean has changed: a test on its own samples, for that agent only; it restarts after one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class OwnChanges:
     variances, which keeps rare events from looking like a change; the largest statistic of all moments that are kept
     is compared with 8 + 2 log(blocks). Moments are kept in a pyramid: many of the recent past, few of the remote one.
     Where the means between them vary by more than independent samples can, as in spells or by the hour of the day, the
-    statistic is of so many samples fewer: by the ratio of the two variances, up to 64. What lies before
+    statistic is of that many samples fewer: by the ratio of the two variances, up to 64. What lies before
     the newest change but one is left out of that.
     After a change all that lies before it is left out, until the samples since say that there was none. It looks at
     numbers of samples, never at batches or clocks.
@@ -101,7 +101,7 @@ class OwnChanges:
     def to_test(self, rows: Columns, agent: Ints, now: OwnMoment, blocks: Ints) -> Iterator[tuple[Ints, OwnMoment]]:
         """Keep what some agents had at the ends of blocks; give, in their order, those that are to be tested (`test`).
 
-        At the others a test would find nothing; it must have been made before the next ones are asked for.
+        At the others a test would find nothing; it must have been made before the next ones are requested.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class OwnChanges:
         now : OwnMoment
             At the ends of some blocks in a row of each, shape (m, n).
         blocks : int array, shape (m,)
-            How many of these count, 1 at least; the last of them stands in the place of all that do not.
+            How many of these count, 1 at least; the last of them stands in place of all that do not.
 
         Yields
         ------
@@ -291,5 +291,5 @@ class OwnChanges:
 
     @staticmethod
     def _ratio(number: Ints, square: Floats) -> Floats:
-        """Twice the log likelihood ratio of a change among so many samples."""
+        """Twice the log likelihood ratio of a change among that many samples."""
         return np.asarray(number * np.log1p(square / (number - 2.0)))

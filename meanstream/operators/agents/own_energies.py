@@ -15,7 +15,7 @@ from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 LEAST_SAMPLES = 16
 """Of fewer samples nothing is known of how they depend."""
 MOST_DEGREES = 16.0
-"""Short stretches are many, and say little of the long ones that matter: they count as at most so many."""
+"""Short stretches are many, and say little of the long ones that matter: they count as at most that many."""
 _BLOCKS = SLOTS - 1
 _LEVELS = 4
 _TOGETHER = 1 << 11

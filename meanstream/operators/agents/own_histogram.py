@@ -1,6 +1,6 @@
 """The histogram of an agent's samples: counted in public bins and noised, for quantiles, shares and exceedances.
 
-A part of the budget goes into the counts. `meanstream.operators.collaboration.shares` learns a prior of everybody's
+A part of the budget goes into the counts. `meanstream.operators.collaboration.shares` learns a prior of everyone's
 noised counts, and answers each agent with it.
 """
 
@@ -23,7 +23,7 @@ from meanstream.operators.validation import require, valid_float
 EVEN_BINS = 17
 """Bins of equal width between the bounds; the two bounds themselves are bins of their own."""
 CELLS = 8
-"""An agent's own samples are counted in finer cells, so many in each bin but those of the bounds; never released."""
+"""An agent's own samples are counted in finer cells, that many in each bin but those of the bounds; never released."""
 MOST_THRESHOLDS = 16
 MOST_BINS = EVEN_BINS + 2 + MOST_THRESHOLDS
 SAMPLE_SENSITIVITY = math.sqrt(2.0)
@@ -53,11 +53,11 @@ class HistogramColumns(NamedTuple):
 
 _NONE: Ints = np.zeros(0, np.int64)
 NO_HISTOGRAMS = HistogramColumns(_NONE, _NONE, _NONE, np.zeros((0, 0), np.int64))
-"""Of nobody."""
+"""Of no one."""
 
 
 def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
-    """Give the histograms that releases carry; of nobody where none does."""
+    """Give the histograms that releases carry; of no one where none does."""
     if not releases.histogram.shape[1]:
         return NO_HISTOGRAMS
     some = np.flatnonzero(releases.histogram[:, 0])
@@ -67,11 +67,6 @@ def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
 
 def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
     """Bring thresholds to their one spelling: in order, each once.
-
-    Raises
-    ------
-    ValueError
-        If one of them is not in [lower, upper), or there are too many.
 
     Examples
     --------
@@ -89,7 +84,7 @@ def histogram_edges(grid: FixedPoint, exceeds: Sequence[float]) -> tuple[int, ..
     """Give the largest grid point of each bin but the last: a public function of bounds and thresholds.
 
     The lower bound is a bin, and so is the upper bound, where clipped samples and yes/no data lie. Every threshold is
-    an edge, in the place of an edge of the equal bins that is nearer than half their width.
+    an edge, in place of an edge of the equal bins that is nearer than half their width.
 
     Examples
     --------
@@ -175,7 +170,7 @@ class SampleHistogram:
         Parameters
         ----------
         found : HistogramColumns
-            As they came from somebody else.
+            As they came from someone else.
         noise_variance : float array (n,)
             What each says of its noise.
         index, count : int array (n,)

@@ -48,7 +48,7 @@ class OwnMoment(NamedTuple):
 
 
 def own_threshold(number: Ints | Floats) -> Floats:
-    """Give the likelihood ratio that is a change, among so many samples."""
+    """Give the likelihood ratio that is a change, among that many samples."""
     return np.asarray(8.0 + 2.0 * np.log(np.maximum(number / BLOCK, 1.0)))
 
 

@@ -1,4 +1,4 @@
-"""How many samples of each person count already: at most K within an agent, whoever sends them and however often."""
+"""How many samples of each person count already: at most K within an agent, anyone who sends them and however often."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class PersonCounts:
     limit : int
         Greatest number of samples of one person that count within one agent, at most 65,535.
     most : int
-        Persons who are remembered. When there are so many, the samples of others do not count; nobody is forgotten,
-        because whoever is forgotten could be counted again.
+        Persons who are remembered. When there are that many, the samples of others do not count; no one is forgotten,
+        because anyone who is forgotten could be counted again.
 
     Notes
     -----
     **Privacy.** The first samples in event time count. What becomes of a sample depends on whose samples came before
-    it, never on values, and not on how the stream was cut into batches. Persons are told apart by 64-bit hashes: two
+    it, never on values, and not on how the stream was cut into batches. Persons are distinguished by 64-bit hashes: two
     who collide share their limit, so that neither has more samples than it.
 
     What is counted lies in sorted runs, each less than half as long as the one before it: a batch costs the same

@@ -19,7 +19,7 @@ REASONS = ("impossible_index", "impossible_count", "impossible_total", "impossib
 """Why a release is not one that the settings allow; the first that holds is told."""
 
 LARGEST_COUNT = 2**43
-"""Sums of more samples are not exact in 64 bits: nobody has so many."""
+"""Sums of more samples are not exact in 64 bits: no one has that many."""
 
 _CLOSE = 1e-9
 """What hosts whose libraries differ may differ by, relative to a number that both compute."""
@@ -28,7 +28,7 @@ _FARTHEST = 1000.0
 """Standard deviations: noise is drawn by inversion of 128 bits, and none lies farther out."""
 
 _LEAST_PRECISE = 1e12
-"""A release whose noise is so many times the settings' own says nothing; numbers beyond it are not computed with."""
+"""A release whose noise is that many times the settings' own says nothing; numbers beyond it are not computed with."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class PossibleReleases:
     Notes
     -----
     A release is impossible if its index is beyond the horizon; its count is smaller than its index or larger than an
-    agent's can be; its total is farther from what so many samples within the bounds add up to than noise can be; its
+    agent's can be; its total is farther from what that many samples within the bounds add up to than noise can be; its
     mean is not the total divided by the count; its noise has less variance than the mechanism's at that index and
     count, or so much that it says nothing.
 
     **Privacy.** Releases are public and so is this. It bounds what a stranger can do to others' answers: a count or a
-    precision that nobody can have outweighs all honest releases.
+    precision that no one can have outweighs all honest releases.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Whether the mean behind releases that forget has changed: a test on the releases, whose sums then begin anew."""
+"""Whether the mean behind releases that forget has changed: a test on the releases, whose sums then begin again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ReleaseChanges:
     A candidate splits the sum since the last change in two. The squared difference of the two means over its variance,
     with the exact covariance of the noise and a bound on what samples vary by, is a chi-squared variable of one degree
     at most where nothing has changed; the largest of the candidates is compared with `CHANGED`. After a
-    change the candidates begin anew, too.
+    change the candidates begin again, too.
     """
 
     counter: Decayed

@@ -1,4 +1,4 @@
-"""When an agent releases: after given numbers of its own samples, or every so many seconds of event time."""
+"""When an agent releases: after given numbers of its own samples, or every that many seconds of event time."""
 
 from __future__ import annotations
 
@@ -54,13 +54,7 @@ class Counts(ABC):
 
 
 def require_samples_counted(times: Counts | Every, schedule: str, forms: str = "such as preferred:10") -> Counts:
-    """Refuse a schedule of event time where samples have none.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule and the schedule as it was given.
-    """
+    """Refuse a schedule of event time where samples have none."""
     if isinstance(times, Counts):
         return times
     raise ValueError(f"schedule must count samples here ({forms}), got {schedule!r}")
@@ -267,11 +261,6 @@ def parse_release_times(text: str) -> Counts | Every:
     """Return the schedule that a text names, by its kind and parameters (durations in units s, m, h, d, w).
 
     `str` of a schedule is the one text of all that name it.
-
-    Raises
-    ------
-    ValueError
-        If the text has neither form, or a number is out of range.
 
     Examples
     --------

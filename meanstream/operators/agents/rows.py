@@ -44,7 +44,7 @@ class AgentRows:
         self._dirty: Bools = np.zeros(1, np.bool_)
 
     def reserve(self, needed: int) -> None:
-        """Have room for so many agents."""
+        """Have room for that many agents."""
         capacity = len(self.owner)
         if needed <= capacity:
             return
@@ -83,13 +83,7 @@ class AgentRows:
         return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
 
     def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
-        """Put back what `snapshot` gave.
-
-        Raises
-        ------
-        ValueError
-            If it is of another version, or has other columns.
-        """
+        """Put back what `snapshot` gave."""
         version = int(state["version"])
         require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
         names = set(state) - {"version", "window"}
@@ -104,7 +98,7 @@ class AgentRows:
         return {"window": np.array(window), **{name: column[agents] for name, column in self.columns.items()}}
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:
-        """Put rows in the place of those of some agents; give the later window of theirs and this one."""
+        """Put rows in place of those of some agents; give the later window of theirs and this one."""
         for name, column in self.columns.items():
             column[agents] = rows[name]
         self.touch(agents)

@@ -39,10 +39,10 @@ _COUNTERS = (_USUAL_COUNTER, Optimal.name)
 class PrivateMean(stats.base.Univariate):
     """Mean of a stream or of a sliding window, released on a public schedule with Gaussian noise.
 
-    Released, to whoever can call `get`: after certain numbers of updates, the noised sum and the number of samples in
-    it. Between two releases `get` repeats the last one, so it may be called, published and plotted at will. Before the
-    first release it is NaN, never a guess that looks like data and never the raw mean; a learner behind it needs the
-    NaN dropped.
+    Released, to anyone who can call `get`: after certain numbers of updates, the noised sum and the number of samples
+    in it. Between two releases `get` repeats the last one, so it may be called, published and plotted at will. Before
+    the first release it is NaN, never a guess that looks like data and never the raw mean; a learner behind it needs
+    the NaN dropped.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class PrivateMean(stats.base.Univariate):
     epsilon, delta : float
         Guarantee of everything this instance ever releases.
     noise : NoiseSource
-        A `KeyedNoise`; it holds the secret, shows it to nobody, and is shared by clones. Each set of parameters takes
+        A `KeyedNoise`; it holds the secret, shows it to no one, and is shared by clones. Each set of parameters takes
         a key of its own from it, so one source may serve instances of several epsilons.
     schedule : str or int, default "preferred:10"
         When to release, in numbers of updates: `preferred:FIRST`, `geometric:FIRST,FACTOR`, or an integer n for
@@ -72,8 +72,9 @@ class PrivateMean(stats.base.Univariate):
 
     Notes
     -----
-    **Privacy.** (epsilon, delta)-DP for streams that differ in the value of one sample (replace-one), against whoever
-    sees all the releases of this instance. How many samples there are, when they come and when they leave is public.
+    **Privacy.** (epsilon, delta)-DP for streams that differ in the value of one sample (replace-one), against anyone
+    who sees all the releases of this instance. How many samples there are, when they come and when they leave is
+    public.
 
     - A sample lies in one increment of the sum, between two releases, and the increments pass through the counter: one
       Gaussian mechanism over the whole horizon, however many releases a sample meets.
@@ -86,7 +87,7 @@ class PrivateMean(stats.base.Univariate):
       that their data are equal. Copying an instance that has data is refused: its samples would be released twice.
     - `snapshot` keeps the identity, so a stream replayed from a snapshot releases the same integers again, at no cost.
       Starting over *without* it is a second release of the same samples and costs epsilon again; so does a second
-      aggregate over the same column. Nobody counts that here: services that must not forget use the engine's ledger.
+      aggregate over the same column. No one counts that here: services that must not forget use the engine's ledger.
     - Floats: `distributions` bounds what inversion in float64 adds to epsilon (under 1e-4 in all at
       the defaults with epsilon 1); what 128 bits miss is taken out of delta.
 

@@ -26,11 +26,6 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     covariance : float array, shape (n, n), optional
         Covariance of the released means (`statistic_release_covariance`); for "gls", and only there.
 
-    Raises
-    ------
-    ValueError
-        For an unknown name, or a covariance that is missing, superfluous or of another shape.
-
     Notes
     -----
     Weights depend on counts and known variances only: combining releases is post-processing and costs no privacy.

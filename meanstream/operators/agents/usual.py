@@ -1,4 +1,4 @@
-"""What agents release with where nobody says otherwise."""
+"""What agents release with where no one says otherwise."""
 
 from __future__ import annotations
 
@@ -20,24 +20,18 @@ AT_THE_END = "geometric:1000000000000,2"
 
 
 def usual_spread_share(mode: str, noise: str) -> float:
-    """Part of the budget for votes where nobody says: none where there can be no votes."""
+    """Part of the budget for votes where no one says: none where there can be no votes."""
     return SPREAD_SHARE if mode == "tuned" and noise == "gaussian" else 0.0
 
 
 def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:
-    """Counter where nobody says: the one of least noise that knows when releases are made and has room for them."""
+    """Counter where no one says: the one of least noise that knows when releases are made and has room for them."""
     least = mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
     return Optimal.name if least else Toeplitz.name
 
 
 def usual_histogram(quantiles: Sequence[float], exceeds: Sequence[float], given: dict[str, Any]) -> dict[str, Any]:
-    """Give the settings of a histogram where something is asked of it, and none where nothing is.
-
-    Raises
-    ------
-    ValueError
-        Where a part of the budget is given that nothing is asked of, or nothing that something is.
-    """
+    """Give the settings of a histogram where something is requested of it, and none where nothing is."""
     share = given.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
     if quantiles or len(exceeds):
         require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)

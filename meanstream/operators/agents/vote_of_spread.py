@@ -1,4 +1,4 @@
-"""The spread vote: how far pairs of an agent's own samples lie apart, counted in few bins and noised, for everybody.
+"""The spread vote: how far pairs of an agent's own samples lie apart, counted in few bins and noised, for everyone.
 
 What one sample varies by is needed wherever agents share means, and the noisy means say little about it. So a part of
 the budget goes into a histogram of `|x - x'|` over disjoint pairs of an agent's consecutive samples. Votes add up over
@@ -21,9 +21,9 @@ from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Release
 HALVINGS = (10, 8, 6, 5, 4, 3, 2, 1)
 """Inner edges, as powers of a half of the width of the bounds."""
 FACTOR = 3
-"""An agent votes again with the first release that comprises so many times the samples of its last vote."""
+"""An agent votes again with the first release that comprises that many times the samples of its last vote."""
 MOST_VOTES = 40
-"""2 * 3**40 samples are more than anybody has."""
+"""2 * 3**40 samples are more than anyone has."""
 PAIR_SENSITIVITY = math.sqrt(2.0)
 """A replaced sample is in one pair, which leaves one bin and enters another: two counts change by one each."""
 
@@ -88,7 +88,7 @@ class SpreadVote:
         Parameters
         ----------
         releases : ReleaseColumns
-            As they came from somebody else.
+            As they came from someone else.
         noise_variance : float array, shape (n,)
             What each says of its noise.
 

@@ -28,7 +28,7 @@ def half_width_alone(variance: Floats, level: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class FittedAlone:
-    """The population of an agent that asks nobody.
+    """The population of an agent that asks no one.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class FittedAlone:
 def alone_where_ahead(answer: AgentEstimates, own: OwnMeans) -> AgentEstimates:
     """Private: answer those alone whose mean has changed since what they released: the others cannot know of it yet.
 
-    Everybody's releases say where agents were. Of one that has moved they are confidently wrong, and of many that have
+    Everyone's releases say where agents were. Of one that has moved they are confidently wrong, and of many that have
     moved together, too, until they have released enough of what is new.
 
     Examples
@@ -87,7 +87,7 @@ def alone_where_ahead(answer: AgentEstimates, own: OwnMeans) -> AgentEstimates:
 
 @dataclass(slots=True)
 class ReleaseCount:
-    """How many have released: all that those who ask nobody keep of it; mergeable."""
+    """How many have released: all that those who ask no one keep of it; mergeable."""
 
     n: int = 0
 
@@ -123,7 +123,7 @@ class LearningAlone:
     name: ClassVar[str] = "none"
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedAlone:  # noqa: ARG002 - the common interface
-        """Ignore everybody's releases."""
+        """Ignore everyone's releases."""
         return FittedAlone()
 
     def summarize(self, releases: ReleaseColumns) -> ReleaseCount:
@@ -131,5 +131,5 @@ class LearningAlone:
         return ReleaseCount(len(releases))
 
     def fit_summary(self, summary: ReleaseCount, sample_variance: object) -> FittedAlone:  # noqa: ARG002 - the same
-        """Ignore everybody's releases."""
+        """Ignore everyone's releases."""
         return FittedAlone()

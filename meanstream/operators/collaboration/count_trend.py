@@ -26,7 +26,7 @@ SPREAD_SLOPES = (-0.5, -0.25, 0.0, 0.25, 0.5)
 SPREAD_SLOPE_SHARE = (0.05, 0.15, 0.6, 0.15, 0.05)
 """and the prior probability of each."""
 KNOT, REACH = 0.5, 3.0
-"""The random walk is linear between knots so many decades apart, and ends so many decades from the middle."""
+"""The random walk is linear between knots that many decades apart, and ends that many decades from the middle."""
 UNTOLD = 0.025
 """Between the counts that leave this share of the information out on either side the trend bends; beyond, it is a line:
 what large counts show of a bend says nothing of agents of three samples."""
@@ -83,9 +83,12 @@ class CountTrend:
     coefficient, covariance : float array, shape (n_models, d), (n_models, d, d)
         Posterior of the coefficients of `f`, in widths from the middle of the bounds.
     spread, spread_slope : float array, shape (n_models,)
-        `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle))`, at most half the width; between `bends` only.
+        `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle - pivot))`, at most half the width; between `bends`
+        only.
     middle : float
         Mean of log10 n over the releases.
+    pivot : float
+        Mean of log10 n, from the middle, over what the releases show of the spread.
     bends : tuple of float
         Between which log10 n, from the middle, the trend bends; beyond it is a line.
     lower, upper : float
@@ -98,11 +101,12 @@ class CountTrend:
     spread: Floats
     spread_slope: Floats
     middle: float
+    pivot: float
     bends: tuple[float, float]
     lower: float
     upper: float
 
-    def given(self, count: Floats) -> tuple[Floats, Floats, Floats]:
+    def predict(self, count: Floats) -> tuple[Floats, Floats, Floats]:
         """Give each model's center of an agent's mean, its variance, and the spread, shape (n_models, n).
 
         The variance is that of the spread and of what is not known of the trend; far from all releases it is wide.
@@ -112,12 +116,13 @@ class CountTrend:
         basis = _basis(x, self.bends)
         center = np.clip((self.lower + self.upper) / 2 + width * (self.coefficient @ basis.T), self.lower, self.upper)
         unknown = np.einsum("nd,mde,ne->mn", basis, self.covariance, basis, optimize=True)
-        spread = _spread_at(self.spread, self.spread_slope, x, self.bends, most=width / 2)
+        away = np.clip(x, *self.bends) - self.pivot
+        spread = _spread_at(self.spread, self.spread_slope, away, most=width / 2)
         return center, spread**2 + width**2 * unknown, spread
 
     def described(self, count: Floats) -> Floats:
         """Give the mean of the means, its standard deviation, and their spread, averaged over models, shape (3, n)."""
-        center, variance, spread = self.given(count)
+        center, variance, spread = self.predict(count)
         mean = self.weight @ center
         unknown = self.weight @ (variance - spread**2 + (center - mean) ** 2)
         return np.stack([mean, np.sqrt(np.maximum(unknown, 0.0)), self.weight @ spread])
@@ -148,6 +153,7 @@ class TrendFit:
         spreads: Floats,
         log_prior: Floats,
         *,
+        spread: float,
         lower: float,
         upper: float,
     ) -> Self:
@@ -159,7 +165,10 @@ class TrendFit:
         pool : VariancePosterior
             What is known of the variance of one sample: few points.
         spreads, log_prior : float array, shape (n_spreads,)
-            Positive spreads, and the logarithm of the prior probability of each.
+            Positive spreads, and the logarithm of the prior probability of each: where the releases show a spread.
+            Elsewhere a spread that goes with the count would be likelier before, because it may be greater there.
+        spread : float
+            Squared spread of all means, about.
         lower, upper : float
             Declared bounds of a sample.
         """
@@ -169,15 +178,17 @@ class TrendFit:
         x = x - middle
         grid = [a.ravel() for a in np.meshgrid(pool.variance, spreads, SPREAD_SLOPES, indexing="ij")]
         prior = np.add.outer(np.add.outer(np.log(pool.weight), log_prior), np.log(SPREAD_SLOPE_SHARE)).ravel()
-        bends = _informed(x, groups.number / (pool.weight @ pool.variance / groups.count + groups.noise_variance))
-        tau = _spread_at(grid[1], grid[2], x, bends, most=width / 2)
+        around = pool.weight @ pool.variance / groups.count + groups.noise_variance
+        bends = _informed(x, groups.number / around)
+        pivot = float(np.average(np.clip(x, *bends), weights=groups.number / (around + spread) ** 2))
+        tau = _spread_at(grid[1], grid[2], np.clip(x, *bends) - pivot, most=width / 2)
         variance = (grid[0][:, None] / groups.count + groups.noise_variance + tau**2) / width**2
         normal = _Normal.of(groups, variance, _basis(x, bends), middle=(lower + upper) / 2, width=width)
-        models = [normal.given(*_prior_stddev(bend, grid[1] / width)) for bend in BENDING]
+        models = [normal.posterior(*_prior_stddev(bend, grid[1] / width)) for bend in BENDING]
         # The evidence is a density per release, in the value's unit: the same as that of other models.
         log_evidence = np.stack([m[0] + prior + np.log(p) for m, p in zip(models, BENDING_SHARE, strict=True)])
         still = grid[2] == 0.0
-        flat = (normal.given(*_prior_stddev(None, grid[1] / width))[0] + prior)[still]
+        flat = (normal.posterior(*_prior_stddev(None, grid[1] / width))[0] + prior)[still]
         flat -= np.log(SPREAD_SLOPE_SHARE[SPREAD_SLOPES.index(0.0)])
         top = log_evidence.max()
         weight = np.exp(log_evidence - top)
@@ -190,6 +201,7 @@ class TrendFit:
             spread=grid[1][of_grid],
             spread_slope=grid[2][of_grid],
             middle=middle,
+            pivot=pivot,
             bends=bends,
             lower=lower,
             upper=upper,
@@ -222,7 +234,7 @@ class _Normal:
             information=(precision @ outer).reshape(-1, d, d),
         )
 
-    def given(self, use: Ints, stddev: Floats) -> tuple[Floats, Floats, Floats]:
+    def posterior(self, use: Ints, stddev: Floats) -> tuple[Floats, Floats, Floats]:
         """Log evidence, mean and covariance of the coefficients; of those in `use`, shape (d,), the others are 0.
 
         `stddev` are those of their prior, shape (n_models, d). The coefficients are solved for in units of it: where
@@ -242,9 +254,9 @@ class _Normal:
         return log_evidence, full_mean, full
 
 
-def _spread_at(spread: Floats, slope: Floats, x: Floats, bends: tuple[float, float], *, most: float) -> Floats:
-    """Spread of each model at each count, shape (n_models, n)."""
-    return np.asarray(np.minimum(spread[:, None] * 10 ** (slope[:, None] * np.clip(x, *bends)), most))
+def _spread_at(spread: Floats, slope: Floats, away: Floats, *, most: float) -> Floats:
+    """Spread of each model so many decades of the count away from the pivot, shape (n_models, n)."""
+    return np.asarray(np.minimum(spread[:, None] * 10 ** (slope[:, None] * away), most))
 
 
 def _prior_stddev(bend: tuple[float, float, float] | None, spread: Floats) -> tuple[Ints, Floats]:

@@ -1,4 +1,4 @@
-"""What the ways to collaborate share that fit a population to everybody's releases in bins."""
+"""What the ways to collaborate share that fit a population to everyone's releases in bins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meanstream.operators.validation import require, require_bounds
 
 @dataclass(frozen=True, slots=True)
 class FitOfBins:
-    """Base of the ways to collaborate that fit a population to everybody's releases in bins.
+    """Base of the ways to collaborate that fit a population to everyone's releases in bins.
 
     Parameters
     ----------

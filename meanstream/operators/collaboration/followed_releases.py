@@ -33,7 +33,7 @@ class FollowedReleases:
         self._vote = settings.vote
         self._pool = PooledVariance(settings.lower, settings.upper)
         self.own = OwnReleases(settings)
-        self._votes = records_without_votes().sum(axis=0)  # everybody's
+        self._votes = records_without_votes().sum(axis=0)  # everyone's
 
     @property
     def variance(self) -> float:
@@ -42,7 +42,7 @@ class FollowedReleases:
 
     @property
     def posterior(self) -> VariancePosterior:
-        """What the releases and everybody's votes say of it."""
+        """What the releases and everyone's votes say of it."""
         if self._vote is not None:
             self._pool.count_votes(self._votes[None], self._vote.noise.variance)
         return self._pool.posterior()
@@ -66,13 +66,13 @@ class FollowedReleases:
         return self._pool.snapshot()
 
     def restore(self, state: dict[str, Any], latest: ReleaseColumns) -> None:
-        """Continue from a snapshot and everybody's newest release."""
+        """Continue from a snapshot and everyone's newest release."""
         self._pool = PooledVariance.restore(state)
         self._votes = np.asarray(latest.votes.sum(axis=0), np.int64)
 
 
 class NewestReleases:
-    """Public: everybody's newest release, for who is not told what an agent released before.
+    """Public: everyone's newest release, for who is not told what an agent released before.
 
     **Privacy.** It holds releases only.
     """

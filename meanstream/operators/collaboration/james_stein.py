@@ -19,7 +19,7 @@ _STEPS = 60
 
 @dataclass(frozen=True, slots=True)
 class FittedJamesStein:
-    """Public: one normal prior for everybody's mean, taken for known.
+    """Public: one normal prior for everyone's mean, taken for known.
 
     Examples
     --------

@@ -122,7 +122,7 @@ def _weights(covariance: list[list[Floats]], times: list[Floats]) -> list[Floats
 
 
 def _table_size(index: int, horizon: int) -> int:
-    """Give a power of two that a table of so many releases may end at, or the horizon."""
+    """Give a power of two that a table of that many releases may end at, or the horizon."""
     return min(max(_LEAST_TABLE, 1 << (index - 1).bit_length()), horizon)
 
 

@@ -13,7 +13,7 @@ from meanstream.operators.records import Floats
 FACTORS: Floats = np.array([2.0, 4.0, 8.0, 16.0, 32.0])
 """By which the variance of the means may be greater."""
 NEAR = 0.15
-"""Releases tell of a count so many decades away (standard deviation of a normal kernel)."""
+"""Releases tell of a count that many decades away (standard deviation of a normal kernel)."""
 DOUBT, DOUBTED = 0.25, 1.1
 """Prior probability that it is greater, and standard deviation of the logarithm of the factor."""
 LEAST = 1e-3

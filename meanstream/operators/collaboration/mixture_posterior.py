@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,12 @@ from meanstream.operators.records import Floats
 Floats32 = NDArray[np.float32]
 FAR, NEARER = 2.84, 1.15
 """Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^2.5`."""
-CONTRADICTED = (1.0, 2.0)
+FAR_SHARE = 0.5
+"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its own mean; own means
+that are kept say themselves whether they are far."""
+CONTRADICTED = (0.3, 1.2)
 """From where to where an own mean contradicts the prior, in predicted standard deviations,"""
-BELIEVED, LATER = 0.3, 1.5
+BELIEVED, LATER = 0.3, 0.75
 """and where an answer keeps less of it than the square of the first, by how much later: exact classes stay exact."""
 _ELEMENTS = 1 << 16
 """Agents times components at a time: they stay in the cache."""
@@ -36,7 +40,7 @@ class MixturePrior:
         Weights for the value, and for the interval. Not normalized.
     center, variance : float array, shape (n_components,)
     is_class : float array, shape (n_components,)
-        1 for a component of several, 0 for what describes everybody.
+        1 for a component of several, 0 for what describes everyone.
     width : float
         Of the declared bounds.
     """
@@ -93,42 +97,74 @@ def mixture_posterior(prior: MixturePrior, mean: Floats, variance: Floats, outsi
     >>> mixture_posterior(prior, np.array([2.0]), one, no)
     (array([1.]), array([0.5]))
     """
-    n, block = len(mean), max(1, _ELEMENTS // len(prior.weight))
-    value, posterior = np.empty(n), np.empty(n)
-    for start in range(0, n, block):
-        part = slice(start, start + block)
+    value, posterior = np.empty(len(mean)), np.empty(len(mean))
+    for part in _blocks(prior, len(mean)):
         value[part], posterior[part] = _posterior(prior, mean[part], variance[part], outside[part])
     return value, posterior
 
 
-def _posterior(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    n, width = len(mean), prior.width
-    if n == 1:  # sums over components run along columns: the same order for any number of agents
+def mixture_mean(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> Floats:
+    """Posterior mean alone, the same to the last bit as that of `mixture_posterior`, for half of the work.
+
+    Examples
+    --------
+    >>> one, no = np.ones(1), np.zeros(1)
+    >>> prior = MixturePrior(weight=one, cautious=one, center=no, variance=one, is_class=one, width=4.0)
+    >>> mixture_mean(prior, np.array([2.0]), one, no)
+    array([1.])
+    """
+    value = np.empty(len(mean))
+    for part in _blocks(prior, len(mean)):
+        n = part.stop - part.start
+        drawn, density, _, _ = _drawn(prior, mean[part], variance[part], outside[part])
+        value[part] = mean[part] - prior.width * _averaged(prior, prior.weight, drawn, density).astype(np.float64)[:n]
+    return value
+
+
+def _blocks(prior: MixturePrior, n: int) -> Iterator[slice]:
+    block = max(1, _ELEMENTS // len(prior.weight))
+    for start in range(0, n, block):
+        yield slice(start, min(start + block, n))
+
+
+def _averaged(prior: MixturePrior, weight: Floats, columns: Floats32, density: Floats32) -> Floats32:
+    """Average over components by their densities, which are relative to the likeliest, and these weights.
+
+    Where what is likeliest has no weight in one of both priors, that one does not vanish.
+    """
+    relative = np.maximum(weight / np.maximum(prior.weight, prior.cautious), _LEAST).astype(np.float32)
+    return np.asarray(mixture_sum(relative, columns * density) / mixture_sum(relative, density), np.float32)
+
+
+def _drawn(
+    prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats
+) -> tuple[Floats32, Floats32, Floats32, Floats32]:
+    """How far each component draws each answer, its density, and its posterior variance by both of its factors."""
+    width = prior.width
+    if len(mean) == 1:  # sums over components run along columns: the same order for any number of agents
         mean, variance, outside = np.repeat(mean, 2), np.repeat(variance, 2), np.repeat(outside, 2)
     own = (variance / width**2).astype(np.float32)
     around = (prior.variance / width**2).astype(np.float32)[:, None]
     if outside.any():
         around = around + np.multiply.outer(prior.is_class, outside / width**2).astype(np.float32)
-    highest = np.maximum(prior.weight, prior.cautious)
     away = mixture_distances(mean, prior.center, width)
-    density, precision = mixture_densities(away, own + around, np.log(highest))
-    # Where what is likeliest has no weight in one of both, that one does not vanish.
-    for_value, for_interval = (
-        np.maximum(w / highest, _LEAST).astype(np.float32) for w in (prior.weight, prior.cautious)
-    )
+    density, precision = mixture_densities(away, own + around, np.log(np.maximum(prior.weight, prior.cautious)))
     precision *= own
-    away *= precision  # how far each component draws the answer
-    precision *= around  # its posterior variance
-    drawn = away * density
-    first = mixture_sum(for_value, drawn) / mixture_sum(for_value, density)
-    normal = mixture_sum(for_interval, density)
-    careful = mixture_sum(for_interval, drawn) / normal
+    away *= precision
+    return away, density, precision, around
+
+
+def _posterior(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> tuple[Floats, Floats]:
+    n, width = len(mean), prior.width
+    away, density, precision, around = _drawn(prior, mean, variance, outside)
+    precision *= around  # the posterior variance of each component
+    first = _averaged(prior, prior.weight, away, density)
+    careful = _averaged(prior, prior.cautious, away, density)
     away -= careful
     np.square(away, out=away)
     away += precision
-    away *= density
-    second = mixture_sum(for_interval, away) / normal + (first - careful) ** 2
-    return (mean - width * first.astype(np.float64))[:n], (width**2 * second.astype(np.float64))[:n]
+    second = _averaged(prior, prior.cautious, away, density) + (first - careful) ** 2
+    return mean - width * first.astype(np.float64)[:n], (width**2 * second.astype(np.float64))[:n]
 
 
 def mixture_distances(mean: Floats, center: Floats, width: float) -> Floats32:
@@ -169,14 +205,15 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     `r`, the posterior's variance over the own one, is the share that an answer keeps of its agent's own mean. Among the
     5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
     answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
-    quantile that covers .90 of them (by simulation, within 2 %). The half-width lies in the middle between that and the
-    normal one: 95 % intervals get longer by at most 22 %, and no longer than those of the own mean.
+    quantile that covers .90 of them (by simulation, within 2 %). The half-width lies between that and the normal one,
+    nearer to the first where nothing is kept of the own mean: 95 % intervals get longer by at most 22 %, and no longer
+    than those of the own mean. Where much is kept, `posterior_doubted_interval` covers those who are far.
 
     Examples
     --------
     >>> weight = np.array([1.0, 0.5, 0.01])
     >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
-    [1.96, 2.3, 2.4]
+    [1.96, 2.13, 2.4]
     """
     kept = np.minimum(posterior_variance / own_variance, 1.0)
     far = np.square(kept)
@@ -184,8 +221,9 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     far *= -NEARER / _NOMINAL
     far += FAR / _NOMINAL
     np.maximum(far, 1.0, out=far)
+    far -= 1.0
+    far *= FAR_SHARE * (1 - kept)
     far += 1.0
-    far *= 0.5
     far *= ndtri(0.5 + 0.5 * level)
     far *= np.sqrt(posterior_variance)
     return np.minimum(far, half_width_alone(own_variance, level), out=far)
@@ -209,10 +247,10 @@ def posterior_doubted_interval(
     Notes
     -----
     A prior predicts that an answer leaves the own mean by `sqrt(1 - kept^2)` of its standard errors. Who is left by
-    more is far from everybody, or the prior is wrong: its spread is read off noisy releases, and populations have
+    more is far from everyone, or the prior is wrong: its spread is read off noisy releases, and populations have
     longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
     holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
-    mean goes from what is predicted to twice that; whom the prior describes has the shorter
+    mean goes from a third of what is predicted to a fifth more than it; whom the prior describes has the shorter
     interval. Only where both disagree may it be longer than that of the own mean: cut back to that length it covers
     less, and least with few samples, where intervals alone cover too little.
 
@@ -222,7 +260,7 @@ def posterior_doubted_interval(
     >>> lower, upper = posterior_doubted_interval(zero, 2 * half, mean=np.array([0.1, -0.7, 3.0]), kept=half,
     ...                                           own_stddev=2 * half, level=0.95)
     >>> lower.round(2).tolist(), upper.round(2).tolist()
-    ([-1.0, -1.0, -1.0], [1.0, 1.0, 4.96])
+    ([-1.0, -1.94, -1.0], [1.0, 1.0, 4.96])
     """
     shift = mean - value
     away = np.abs(shift)

@@ -1,4 +1,4 @@
-"""The tuned collaboration: a prior for everybody's mean, learned from the releases (empirical Bayes)."""
+"""The tuned collaboration: a prior for everyone's mean, learned from the releases (empirical Bayes)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class OwnReleases:
         How the releases were made. In paper mode nothing is combined: the papers read the newest release; nor where
         older samples weigh less: the newest release holds what is left of them.
     agents : int
-        Room for so many agents; it grows.
+        Room for that many agents; it grows.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class OwnReleases:
         return replace(latest, mean=mean, noise_variance=noise)
 
     def renumbered(self, agents: int, number: Ints) -> OwnReleases:
-        """Give the same with room for so many agents, of which those of today have these numbers."""
+        """Give the same with room for that many agents, of which those of today have these numbers."""
         if not self.combines:
             return self
         fresh = OwnReleases(self._settings, agents)

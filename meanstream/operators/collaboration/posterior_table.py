@@ -19,7 +19,7 @@ CELLS_PER_STDDEV = 8
 LEVEL_STEP = 0.25
 FEWEST_AGENTS = 1 << 14
 FEWEST_COMPONENTS = 6
-"""Reading the table takes as long as to evaluate so many components."""
+"""Reading the table takes as long as to evaluate that many components."""
 AGENTS_PER_CELL = 8
 """Of the finest level: all nodes together cost at most as much as three exact evaluations of every agent."""
 BLOCK = 64
@@ -51,7 +51,7 @@ def look_up_posterior(
     ----------
     evaluate : callable
         Maps own means (n,) and variances (n,) or (1,) to a `Posterior`; the bits of an entry do not depend on the
-        entries beside it, nor on where it stands, for n of at least `LANES`.
+        entries next to it, nor on where it stands, for n of at least `LANES`.
     mean, variance : float array, shape (n_agents,)
         Positive and finite; those of more than the squared width of the bounds, as noisy releases have, are evaluated
         exactly.
@@ -64,7 +64,7 @@ def look_up_posterior(
     -----
     **Privacy.** An answer is a function of the agent's own mean and variance, of the number of agents and of public
     constants. Which agents are beyond the table decides each one's own mean and variance. Which nodes are evaluated
-    depends on everybody's, what stands at them does not.
+    depends on everyone's, what stands at them does not.
     """
     exact = _padded(evaluate)
     whole = max(LANES, ELEMENTS // max(1, n_components) // LANES * LANES)
@@ -130,7 +130,7 @@ class _Lattice:
 
     @classmethod
     def build(cls, lower: float, upper: float, *, most_cells: int) -> _Lattice:
-        """Take as many levels as have at most so many cells within the bounds."""
+        """Take as many levels as have at most that many cells within the bounds."""
         width = upper - lower
         levels = int(np.log(most_cells / CELLS_PER_STDDEV) / (LEVEL_STEP / 2)) + 1
         variance = width**2 * np.exp(-LEVEL_STEP * np.arange(levels))
@@ -164,7 +164,7 @@ class _Lattice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """What stands at the nodes of the blocks that somebody needs; linear between nodes and between levels."""
+    """What stands at the nodes of the blocks that someone needs; linear between nodes and between levels."""
 
     lattice: _Lattice
     slot: Ints

@@ -1,4 +1,4 @@
-"""The default collaboration: a prior for everybody's mean given its public count, learned from the releases."""
+"""The default collaboration: a prior for everyone's mean given its public count, learned from the releases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LEAST_STRATUM = 100
 """Strata of fewer releases are joined,"""
 KNOWN_CENTER, KNOWN_SPREAD = 0.5, 1.0
 """and so are those whose releases do not show their center to so many spreads of all means, and the square of their own
-spread to so many squares of that: of noise alone a stratum would learn anything between the bounds."""
+spread to that many squares of that: of noise alone a stratum would learn anything between the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class PriorByCount(FitOfBins):
     is less and less certain.
 
     Guards against strangers, who may publish anything: no release is taken for more precise than those of an eighth of
-    the others (`trimmed`); a component that fewer than 2 % of the agents carry shrinks nobody; and an answer leaves the
+    the others (`trimmed`); a component that fewer than 2 % of the agents carry shrinks no one; and an answer leaves the
     agent's own mean by at most 3.5 of its standard errors (limited translation: members of exact classes lose .3 % by
     it). Whatever
     others publish, the squared error is therefore at most `(|e| + 3.5 s)^2` for an own error `e` of standard error `s`:
     13 times that of learning alone where the shift does not depend on `e`, 19 times in the worst case. An agent whose
     own samples vary more than those of others is not taken for a member of a class.
 
-    Nobody knows that a population is normal: a twentieth of each component is wider. Intervals are longer than normal
+    No one knows that a population is normal: a twentieth of each component is wider. Intervals are longer than normal
     ones, for those who are farthest from the crowd (`posterior_far_half_width`), know that the spread at a count
     may be wider than the family has it (`local_spread_doubt`), and are longer towards an own mean that contradicts the
     prior (`posterior_doubted_interval`): they are not symmetric then.
@@ -134,11 +134,12 @@ class PriorByCount(FitOfBins):
         plain = LearnedPrior(self.lower, self.upper, per_class=PER_CLASS)
         spreads, log_prior = plain.spread_prior(groups.noise_variance + pool.variance[0] / groups.count)
         models, straying = self._same_for_all(summary, plain, pool)
+        spread = _spread_of_all(models)
         families = Families(
             models=models,
             straying=straying,
-            strata=self._strata(summary, plain, groups, typical, _spread_of_all(models)),
-            trend=TrendFit.of(groups, pool, spreads, log_prior, lower=self.lower, upper=self.upper),
+            strata=self._strata(summary, plain, groups, typical, spread),
+            trend=TrendFit.of(groups, pool, spreads, log_prior, spread=spread, lower=self.lower, upper=self.upper),
             sample_variance=_most(sample_variance),
             degrees=_degrees(sample_variance),
             typical=typical,

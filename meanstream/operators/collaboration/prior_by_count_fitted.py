@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.mixture_posterior import (
     MixturePrior,
     bounded_means,
+    mixture_mean,
     mixture_posterior,
     posterior_doubted_interval,
     posterior_far_half_width,
@@ -114,11 +116,11 @@ class FittedByCount:
             Nominal coverage of the interval.
         """
         require_between(0, 1, level=level)
-        n = len(own)
-        found, component = np.empty((7, n)), np.empty(n, np.int64)
-        for start in range(0, n, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            self._answer_block(own, part, level, found[:, part], component[part])
+        found, component = np.empty((7, len(own))), np.empty(len(own), np.int64)
+        for c, some in self._by_class(own.count):
+            of_part, component[some] = self._answers(c, own, some, level=level)
+            for column, answer in zip(found, of_part, strict=True):
+                column[some] = answer
         value, lower, upper, size, class_size, membership, noise = found
         return AgentEstimates(
             value=value,
@@ -132,48 +134,58 @@ class FittedByCount:
             noise_half_width=noise,
         )
 
-    def _answer_block(self, own: OwnMeans, block: slice, level: float, found: Floats, component: Ints) -> None:
-        """Write the answers of a block of agents, class of counts by class."""
-        n_classes = len(self.start) - 1
-        # As int16, for which a stable sort is a radix sort.
-        of = np.minimum(prior_family_class(own.count[block]), n_classes - 1).astype(np.int16)
-        columns = [own.mean[block], own.variance[block], own.noise_variance[block]]
-        count = own.count[block]
-        answers, components, order = found, component, None
-        if (of != of[0]).any():
-            order = np.argsort(of, kind="stable")
-            columns, count = [column[order] for column in columns], count[order]
-            answers, components = np.empty_like(found), np.empty_like(component)
-        starts = np.cumsum(np.bincount(of + 1, minlength=n_classes + 1))
-        for c in np.flatnonzero(np.diff(starts)).tolist():
-            for start in range(starts[c], starts[c + 1], _PART):
-                part = slice(start, min(start + _PART, starts[c + 1]))
-                chosen = [column[part] for column in columns]
-                of_part, components[part] = self._answers(c, chosen, count[part], level=level)
-                for answer, column in zip(answers, of_part, strict=True):
-                    answer[part] = column
-        if order is None:
-            return
-        back = np.empty(len(of), np.int64)
-        back[order] = np.arange(len(of))
-        for column, of_sorted in zip((*found, component), (*answers, components), strict=True):
-            of_sorted.take(back, out=column, mode="clip")  # which no place needs, and which needs no copy
+    def values(self, own: OwnMeans, which: Ints) -> Floats:
+        """Private: the posterior means of these agents alone, given the variances that the value rests on.
 
-    def _answers(self, c: int, columns: list[Floats], count: Ints, *, level: float) -> tuple[tuple[Floats, ...], Ints]:
-        """Answer some agents of one class of counts: own means, their variances, those of the noise."""
-        mean, variance, noise = columns
-        lower, upper = self.plain.lower, self.plain.upper
-        width, part = upper - lower, slice(self.start[c], self.start[c + 1])
-        mean, variance = bounded_means(mean, variance, lower=lower, upper=upper)
-        outside = self._outside(np.minimum(variance - noise, width**2), count)
-        prior = MixturePrior(
+        An agent's is the same to the last bit among whatever others.
+        """
+        value = np.empty(len(which))
+        for c, some in self._by_class(own.count[which]):
+            who = which[some]
+            mean, variance, outside = self._known(own, who, own.value_variance[who])
+            value[some] = self._near(mixture_mean(self._prior(c), mean, variance, outside), mean, np.sqrt(variance))
+        return value
+
+    def _by_class(self, counts: Ints) -> Iterator[tuple[int, slice | Ints]]:
+        """Give the agents of each class of counts, few at a time: places that are near each other."""
+        n_classes = len(self.start) - 1
+        for first in range(0, len(counts), _BLOCK):
+            count = counts[first : first + _BLOCK]
+            # As int16, for which a stable sort is a radix sort.
+            of = np.minimum(prior_family_class(count), n_classes - 1).astype(np.int16)
+            order = None if (of == of[0]).all() else first + np.argsort(of, kind="stable")
+            starts = np.cumsum(np.bincount(of + 1, minlength=n_classes + 1))
+            for c in np.flatnonzero(np.diff(starts)).tolist():
+                for start in range(starts[c], starts[c + 1], _PART):
+                    part = slice(start, min(start + _PART, starts[c + 1]))
+                    yield c, slice(first + part.start, first + part.stop) if order is None else order[part]
+
+    def _prior(self, c: int) -> MixturePrior:
+        part = slice(self.start[c], self.start[c + 1])
+        return MixturePrior(
             weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
-            variance=self.variance[part], is_class=self.is_class[part], width=width,
+            variance=self.variance[part], is_class=self.is_class[part], width=self.plain.upper - self.plain.lower,
         )  # fmt: skip
-        value, posterior = mixture_posterior(prior, mean, variance, outside)
-        stddev = np.sqrt(variance)
+
+    def _known(self, own: OwnMeans, some: slice | Ints, variance: Floats) -> tuple[Floats, Floats, Floats]:
+        """Give usable own means and variances, and by what samples vary more than those of members of a class."""
+        lower, upper = self.plain.lower, self.plain.upper
+        mean, variance = bounded_means(own.mean[some], variance, lower=lower, upper=upper)
+        of_samples = np.minimum(variance - own.noise_variance[some], (upper - lower) ** 2)
+        return mean, variance, self._outside(of_samples, own.count[some])
+
+    def _near(self, value: Floats, mean: Floats, stddev: Floats) -> Floats:
+        """Let answers leave own means by so much only (limited translation), and the bounds not at all."""
+        lower, upper = self.plain.lower, self.plain.upper
         most, inside = TRANSLATION * stddev, np.clip(mean, lower, upper)  # noise carries a release beyond the bounds
-        value = np.clip(np.clip(value, inside - most, inside + most), lower, upper)
+        return np.clip(np.clip(value, inside - most, inside + most), lower, upper)
+
+    def _answers(self, c: int, own: OwnMeans, some: slice | Ints, *, level: float) -> tuple[tuple[Floats, ...], Ints]:
+        """Answer some agents of one class of counts."""
+        mean, variance, outside = self._known(own, some, own.variance[some])
+        value, posterior = mixture_posterior(self._prior(c), mean, variance, outside)
+        stddev = np.sqrt(variance)
+        value = self._near(value, mean, stddev)
         half_width = posterior_far_half_width(posterior, variance, level)
         component, membership, class_size = self.plain.membership(mean, variance)
         of_noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)

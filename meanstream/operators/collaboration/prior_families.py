@@ -14,9 +14,9 @@ from meanstream.operators.collaboration.prior_fitted import fitted_prior_noise
 from meanstream.operators.records import Floats, Ints
 
 CARRIED = 0.02
-"""A component that fewer of the agents carry shrinks nobody: its weight is spread over the bounds."""
+"""A component that fewer of the agents carry shrinks no one: its weight is spread over the bounds."""
 UNSEEN = 0.25
-"""Somebody whom no release shows may have any mean: prior weight, in agents."""
+"""Someone whom no release shows may have any mean: prior weight, in agents."""
 BEFORE = (0.8, 0.1, 0.1)
 """Prior probabilities that means do not go with counts, go by strata, and by a trend."""
 TAIL, TAIL_VARIANCE = 0.05, 6.0
@@ -173,7 +173,7 @@ class Families:
         stratum = np.searchsorted([end for end, _ in self.strata], counts, side="right")
         own = of_models[:, 1:][:, stratum] if self.strata else 0.0
         trend = self.trend.trend
-        _, variance, spread = trend.given(counts)
+        _, variance, spread = trend.predict(counts)
         center = trend.weight @ (self.noise.of_center(spread) * (variance - spread**2))
         of_trend = np.stack([center, trend.weight @ self.noise.of_squared_spread(spread)])
         return np.asarray(value[0] * of_models[:, :1] + value[1] * own + value[2] * of_trend, dtype=np.float64)
@@ -201,7 +201,7 @@ def _components(models: Models, straying: Floats, value: float, careful: float) 
 
 def _trend_parts(trend: CountTrend, counts: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Join models of similar width, shape (n_counts, TREND_PARTS): centers, variances, squared spreads, weights."""
-    center, variance, stray = trend.given(counts)
+    center, variance, stray = trend.predict(counts)
     stddev = np.sqrt(variance)
     part = np.floor(np.log(stddev / stddev.min(axis=0)) / np.log(PART_RATIO)).astype(np.int64)
     place = np.minimum(part, TREND_PARTS - 1) + TREND_PARTS * np.arange(len(counts))

@@ -220,7 +220,7 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
 
 
 def _candidates(mean: Floats, stddev: float) -> Floats:
-    """Give released means no closer than components of this standard deviation can be told apart."""
+    """Give released means no closer than components of this standard deviation can be distinguished."""
     distinct = np.unique(mean)
     step = max(stddev / CANDIDATES_PER_STDDEV, (distinct[-1] - distinct[0]) / CANDIDATES)
     place = np.floor((distinct - distinct[0]) / step)

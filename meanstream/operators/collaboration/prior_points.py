@@ -15,14 +15,14 @@ EXACT = 512
 MOST_BINS = 1 << 15
 MOST_COARSE_BINS = 1 << 11
 FINER = 2
-"""Cells that are joined for a spread are so many times halved: spreads are compared by likelihoods, and what cells of a
+"""Cells that joined for a spread are halved that many times: spreads are compared by likelihoods, and what cells of a
 quarter of a standard deviation change in those of a million releases is hundreds."""
 FINEST = -40
 """Cells are no narrower than 2**-40 of the bounds, so that their numbers are integers of 64 bits."""
 PARTS = 6
 """Releases are counted in sixths: one that is spread lies to two thirds where it was,"""
 NODE = math.sqrt(3.0)
-"""and to a sixth each so many standard deviations to either side (Gauss and Hermite's rule of three nodes)."""
+"""and to a sixth each that many standard deviations to either side (Gauss and Hermite's rule of three nodes)."""
 _QUARTERS = 4
 _BITS = 31
 _WIDEST = 1 << 48

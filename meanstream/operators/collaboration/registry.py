@@ -16,27 +16,20 @@ from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
-from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
+from meanstream.operators.entry_points import (
+    COLLABORATIONS_GROUP,
+    entry_points_of,
+    register_passed,
+    valid_own_name,
+)
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 
 
-class FittedPopulation(Protocol):
-    """What everybody's releases say: public, computed once per snapshot."""
-
-    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
-        """Private: answer each agent, given its own raw mean."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
-        ...
-
-
 class ReleaseSummary(Protocol):
-    """Public: what a fit reads of everybody's newest releases. Those of disjoint groups of agents merge.
+    """Public: what a fit reads of everyone's newest releases. Those of disjoint groups of agents merge.
 
     Merging is commutative and associative to the last bit: a population is the same, however its agents were split.
     """
@@ -76,7 +69,7 @@ class Collaboration(Protocol):
         ...
 
     def fit_summary(self, summary: Any, sample_variance: VariancePosterior | float) -> FittedPopulation:
-        """Fit to a summary of everybody's newest release, given what is known of the variance of one sample."""
+        """Fit to a summary of everyone's newest release, given what is known of the variance of one sample."""
         ...
 
 
@@ -125,11 +118,6 @@ def make_collaboration(
         Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
         False if the caller counted the samples.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown or a parameter is out of range.
-
     Examples
     --------
     >>> make_collaboration("pooled_prior", lower=0.0, upper=1.0)
@@ -138,12 +126,28 @@ def make_collaboration(
     if name not in COLLABORATIONS:
         others = entry_points_of(COLLABORATIONS_GROUP)
         require(name in others, "collaboration", f"be one of {', '.join({**COLLABORATIONS, **others})}", name)
-        made: Collaboration = others[name].load()(lower, upper, significance)
+        known: Any = others[name].load()
+        made: Collaboration = known(lower, upper, significance) if callable(known) else known
         return made
     if covariates is not None:
         return PriorWithCovariates(name, lower, upper, covariates, strangers)
-    known = COLLABORATIONS[name](lower, upper, significance)
-    return replace(known, trimmed=0.0) if isinstance(known, PriorByCount) and not strangers else known
+    made = COLLABORATIONS[name](lower, upper, significance)
+    return replace(made, trimmed=0.0) if isinstance(made, PriorByCount) and not strangers else made
+
+
+def collaboration_name(given: str | Collaboration) -> str:
+    """Return the name of a collaboration; one that is passed as an object is registered for this process.
+
+    Examples
+    --------
+    >>> collaboration_name("tests")
+    'tests'
+    """
+    if isinstance(given, str):
+        return given
+    name = valid_own_name("collaboration", given, COLLABORATIONS)
+    require(hasattr(given, "fit_summary"), "collaboration", "have fit, summarize and fit_summary", name)
+    return register_passed(COLLABORATIONS_GROUP, name, given)
 
 
 def answers_from_releases(
@@ -154,7 +158,7 @@ def answers_from_releases(
     value_variance: Floats | None = None,
     level: float = 0.95,
 ) -> AgentEstimates:
-    """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
+    """Public: what anyone can say of each agent's mean; its newest release takes the place of its raw mean.
 
     Parameters
     ----------

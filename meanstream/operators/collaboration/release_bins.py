@@ -30,7 +30,7 @@ _ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
 
 
 class ReleaseBins:
-    """Everybody's newest release, as far as a fit of the population reads it; mergeable, to the last bit.
+    """Everyone's newest release, as far as a fit of the population reads it; mergeable, to the last bit.
 
     Up to 512 releases are kept one by one. More are counted by cell of the mean and by class of both parts of their
     variance. All edges are fixed by the declared bounds and by powers of two, and all sums are of integers, so what
@@ -100,13 +100,7 @@ class ReleaseBins:
             self._add_bins((other._group, other._cell, other._number), (other._group_of_sums, other._sums))
 
     def subtract(self, other: ReleaseBins) -> None:
-        """Take out releases that were added before: what is left is to the last bit what never had them.
-
-        Raises
-        ------
-        ValueError
-            If they were not added.
-        """
+        """Take out releases that were added before: what is left is to the last bit what never had them."""
         if not other.n:
             return
         if not len(self._group) and not len(other._group):
@@ -134,7 +128,7 @@ class ReleaseBins:
             Share of the releases whose variances may be less than others': none is taken for less than this quantile,
             and each is spread by what its variance is raised, or the population would seem to be spread by less.
         counts : (float, float)
-            Only releases of at least, and of less than, so many samples.
+            Only releases of at least, and of less than, that many samples.
         """
         if not len(self._group):
             mean, count, noise = self._rows_believed(trimmed)
@@ -228,12 +222,12 @@ class ReleaseBins:
         groups, sums = [], []
         for start in range(0, rows.shape[1], _BLOCK):
             part = slice(start, start + _BLOCK)
-            group[part], cell[part], (keys, values) = self._places(rows[:, part])
+            group[part], cell[part], (keys, values) = self._group_and_cell(rows[:, part])
             groups.append(keys[0] * _CLASSES + keys[1])
             sums.append(values)
         self._add_bins(count_prior_point_cells(group, cell), (np.concatenate(groups), np.concatenate(sums, axis=1)))
 
-    def _places(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
+    def _group_and_cell(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
         """Group and cell of each release, and the sums of the groups."""
         mean, count, noise = rows
         width = self.upper - self.lower

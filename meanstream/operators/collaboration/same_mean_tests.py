@@ -1,4 +1,4 @@
-"""The paper's collaboration for broadcast releases: everybody tests everybody by sorted prefix sums."""
+"""The paper's collaboration for broadcast releases: everyone tests everyone by sorted prefix sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ELEMENTS = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class SameMeanTests:
-    """Average oneself with everybody whose release passes the test of equal means, weighted by inverse variance.
+    """Average oneself with everyone whose release passes the test of equal means, weighted by inverse variance.
 
     Released: nothing new; `fit` reads public releases. An answer mixes in the agent's own raw mean and goes to that
     agent only.
@@ -36,12 +36,12 @@ class SameMeanTests:
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    Every release is read by everybody, so everybody is tested anew at each snapshot (the eager reading). Agents whose
+    Every release is read by everyone, so everyone is tested again at each snapshot (the eager reading). Agents whose
     releases have the same variance form a group; the ones accepted by a given agent are a contiguous range of the
     sorted group: O(M log M) per distinct variance. With more than 256 distinct variances all pairs are compared, in
     chunks: exact, O(M^2) time, O(M) memory. The variances are taken as known; pass pooled ones if they are not.
 
-    Averaging in everybody who cannot be told apart is worse than learning alone where agents do not fall into exact
+    Averaging in everyone who cannot be distinguished is worse than learning alone where agents do not fall into exact
     classes; `LearnedPrior` does not have this defect.
 
     Examples
@@ -102,7 +102,7 @@ class SameMeanTests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedTests:
-    """Public: everybody's releases, sorted by variance and then by mean."""
+    """Public: everyone's releases, sorted by variance and then by mean."""
 
     significance: float
     center: float
@@ -124,7 +124,7 @@ class FittedTests:
         known = np.isfinite(own.variance)
         own_information = np.where(known, 1 / np.maximum(own.variance, 1e-300), 0.0)
         information += own_information
-        # With an unknown own variance and nobody else's release, the own mean is all there is.
+        # With an unknown own variance and no one else's release, the own mean is all there is.
         alone = information <= 0
         with np.errstate(invalid="ignore", divide="ignore"):
             value = np.where(alone, mean, (moment + own_information * mean) / information) + self.center

@@ -1,4 +1,4 @@
-"""Everybody's newest release in a sorted array: what tests of equal means read."""
+"""Everyone's newest release in a sorted array: what tests of equal means read."""
 
 from __future__ import annotations
 

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
+from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
-
-if TYPE_CHECKING:
-    from meanstream.operators.collaboration.registry import FittedPopulation
 
 ALIKE = 1.02
 """Variances whose ratio is within this of 1 give one answer."""
+
+
+class FittedPopulation(Protocol):
+    """What everybody's releases say: public, computed once per snapshot."""
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: answer each agent, given its own raw mean."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
+        ...
 
 
 def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
@@ -22,7 +32,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     Parameters
     ----------
     fitted : FittedPopulation
-        Public: what everybody's releases say.
+        Public: what everyone's releases say.
     own : OwnMeans
         With the variance of each mean for its interval and for its value.
     level : float
@@ -30,13 +40,13 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
 
     Notes
     -----
-    Where samples depend on each other an own mean is worth less than so many independent samples if the next month is
+    Where samples depend on each other an own mean is worth less than that many independent samples if the next month is
     asked for, and as much if another half of the same samples is. So the value is half-way: the mean of the answers
     with both variances. The interval is that of the long-run variance, about the value; each of its sides is the root
     of the squares of its own length and of what the value was moved by.
 
-    **Privacy.** The second evaluation is of all agents, too: how a prior evaluates depends on the number of agents, and
-    the number of those with two variances depends on raw values.
+    **Privacy.** How many agents have two variances depends on raw values, and how most priors evaluate on the number of
+    agents: those evaluate all of them twice. The prior by count evaluates one agent as among whatever others.
 
     Examples
     --------
@@ -52,19 +62,23 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
     if not two.any():
         return answer
-    short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
-    value = 0.5 * (answer.value + short.value)
+    moved = answer.moved
+    if isinstance(fitted, FittedByCount):
+        value = answer.value.copy()
+        value[two] = 0.5 * (value[two] + fitted.values(own, np.flatnonzero(two)))
+    else:
+        short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
+        value = np.where(two, 0.5 * (answer.value + short.value), answer.value)
+        if answer.moved is not None and short.moved is not None:
+            moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
     shift = value - answer.value
 
     def side(length: Floats) -> Floats:
         return np.asarray(np.sqrt(np.square(length) + np.square(shift)))
 
-    moved = answer.moved
-    if answer.moved is not None and short.moved is not None:
-        moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
     return replace(
         answer,
-        value=np.where(two, value, answer.value),
+        value=value,
         lower=np.where(two, value - side(answer.value - answer.lower), answer.lower),
         upper=np.where(two, value + side(answer.upper - answer.value), answer.upper),
         moved=moved,

@@ -32,7 +32,7 @@ def counter_limit(horizon: int | None) -> int | None:
 
 
 class HorizonReached(ValueError):  # noqa: N818 - an end of the budget, named like StopIteration
-    """A release was asked for past the number of releases that the noise was calibrated for."""
+    """A release was requested past the number of releases that the noise was calibrated for."""
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ class Decayed(Counter):
         return decay
 
     def waited(self, turns: Ints) -> Floats:
-        """Return what so many turns without a release multiply the past by."""
+        """Return what that many turns without a release multiply the past by."""
         return np.asarray(np.rint(self.decay ** turns.astype(np.float64) / GRID) * GRID)
 
     def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:

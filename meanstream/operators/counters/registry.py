@@ -111,8 +111,8 @@ def counter_noise(
 
     Notes
     -----
-    **Privacy.** One sample replaced (replace-one), for whoever reads the releases of this row and no others; two rows
-    that release the same samples compose.
+    **Privacy.** One sample replaced (replace-one), for anyone who reads the releases of this row and no others; two
+    rows that release the same samples compose.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class Sliding(Windowed):
     horizon : int
         Largest number of releases of one row; `ENDLESS` for no end.
     window : int
-        Increments in a sum, in 1..128; of those of `matrix` and `noise_variance` exactly so many.
+        Increments in a sum, in 1..128; of those of `matrix` and `noise_variance` exactly that many.
 
     Notes
     -----

@@ -166,7 +166,7 @@ def factorize_window(window: int) -> WindowFactors:
 
 def factor_pair(strategy: Floats, window: int) -> WindowFactors:
     """Put a strategy on the grid, and find the noise that belongs to it; arrays are shared, and cannot be changed."""
-    from scipy.signal import lfilter  # noqa: PLC0415 - half a second of every start, where nobody asks for a window
+    from scipy.signal import lfilter  # noqa: PLC0415 - half a second of every start, where no one asks for a window
 
     strategy = np.rint(strategy / GRID) * GRID
     one = np.append(1.0, np.zeros(settled_steps(window) - 1))

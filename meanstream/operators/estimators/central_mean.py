@@ -21,8 +21,8 @@ STEPS = 2**20
 
 SPREAD_SHARE = 0.1
 SPREAD_PAYS = 200.0
-"""That part of epsilon measures the spread of users' means from so many users times epsilon on; else the interval takes
-the largest spread that there can be."""
+"""This part of epsilon measures the spread of users' means if users times epsilon are this many; else the interval
+takes the largest possible spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class NoisyMean:
         return Tally(len(rows), tuple(rows.sum(axis=0).tolist()))
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:  # noqa: ARG002 - the only release
-        """Answer with the noised mean; the interval knows of the noise, of the spread and of users nobody has seen."""
+        """Answer with the noised mean; the interval knows of the noise, of the spread and of users no one has seen."""
         n, (total, squares) = tally.n, tally.sums or (0, 0)
         first, second = self.parts
         noised = central_noised(total, STEPS, first, words, 0)
@@ -82,7 +82,7 @@ class NoisyMean:
 class CentralMean(EstimatorTraits):
     """`central.mean`: the mean over users, each of whom counts once, by a trusted curator; pure epsilon.
 
-    Released to everybody: one noised sum of users' own means, and where there are users enough one of their squares.
+    Released to everyone: one noised sum of users' own means, and where there are users enough one of their squares.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class CentralMean(EstimatorTraits):
 
     Notes
     -----
-    **Privacy.** (epsilon, 0) towards replacing everything that one user holds, against everybody but the curator. One
+    **Privacy.** (epsilon, 0) towards replacing everything that one user holds, against everyone but the curator. One
     number is noised: Laplace noise of pure epsilon has a third of the standard deviation of Gaussian noise at
     (1, 1e-6), so that there is no choice.
 

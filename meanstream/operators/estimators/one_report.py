@@ -43,7 +43,7 @@ class OneReport(EstimatorTraits):
         *,
         any_law: bool = False,
     ) -> None:
-        """Make the stage in which everybody is asked for a summary of its samples; see `ClipRound` for the interval."""
+        """Make the stage in which everyone is requested a summary of its samples; see `ClipRound` for the interval."""
         self._settings, self._channel = settings, channel
         self.mode, self.epsilon = settings.mode, settings.epsilon
         self.rounds = (ClipRound(settings, summary, self.channel, any_law=any_law),)

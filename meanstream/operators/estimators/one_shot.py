@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.estimators.one_report import OneReport
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
-from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ USUAL_SQUARE = 1.0 / 3.0
 NOTHING_ASSUMED = "none: every user reports once on the declared bounds"
 
 MOST_USUAL = 0.5
-"""Mean square of users' means beyond which nobody is prepared for: a channel for it costs at most 1.5 times the best
+"""Mean square of users' means beyond which no one is prepared for: a channel for it costs at most 1.5 times the best
 one's variance where it is another, but one for 1 (values at the ends only) 13 times at epsilon 4, 74 times at 8."""
 
 
@@ -47,8 +46,6 @@ class OneShot(OneReport):
         Expected mean square of the users' means, in [0, 1] and public, by which the channel is chosen (default: that of
         data of the largest variance around a mean anywhere on [-1, 1], at most a half). A wrong one costs accuracy,
         nothing else.
-    edition : {1, 2}
-        Of the design; see `meanstream.operators.rounds.edition`.
 
     Notes
     -----
@@ -72,7 +69,8 @@ class OneShot(OneReport):
     name = "one_shot"
     candidate = True
     taken_for = "no search"
-    options = COMMON_OPTIONS | {"second_moment", "edition"}
+    options = COMMON_OPTIONS | {"second_moment"}
+    edition = 2
 
     def __init__(
         self,
@@ -83,29 +81,22 @@ class OneShot(OneReport):
         mode: str = "tuned",
         level: float = 0.95,
         second_moment: float | None = None,
-        edition: int = NEWEST_EDITION,
     ) -> None:
-        self._first = first = check_edition(edition) == 1
         settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         usual = USUAL_SQUARE + (1.0 - USUAL_SQUARE) * min(settings.averaging, 1.0)
-        usual = usual if first else min(usual, MOST_USUAL)
-        self.second_moment = usual if second_moment is None else second_moment
+        self.second_moment = min(usual, MOST_USUAL) if second_moment is None else second_moment
         require(0.0 <= self.second_moment <= 1.0, "second_moment", "lie between 0 and 1", self.second_moment)
-        self._report_once(settings, best_channel(epsilon, self.second_moment), any_law=not first)
+        self._report_once(settings, best_channel(epsilon, self.second_moment), any_law=True)
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        assumed = {} if self._first else {"assumption": NOTHING_ASSUMED}
-        return (
-            self._settings.describe()
-            | assumed
-            | {
-                "channel": self._channel.name,
-                "second_moment": self.second_moment,
-                "shares": [1.0],
-                "predicted_stderr": math.sqrt(self.predicted_mse()),
-            }
-        )
+        return self._settings.describe() | {
+            "assumption": NOTHING_ASSUMED,
+            "channel": self._channel.name,
+            "second_moment": self.second_moment,
+            "shares": [1.0],
+            "predicted_stderr": math.sqrt(self.predicted_mse()),
+        }
 
     def predicted_mse(self, between_users: float = 0.0) -> float:
         """Predict the mean squared error on [-1, 1] if users' own means have this standard deviation around 0.

@@ -6,7 +6,7 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
-from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of
+from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of, register_passed, valid_own_name
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ ESTIMATORS: dict[str, str] = {
 """Name of each estimator, and where its class is: "module:Class". Built by `build_estimator`."""
 
 DEFAULT_ESTIMATOR = "plan"
-"""What is taken if nobody names one, for a window by itself."""
+"""What is taken if no one names one, for a window by itself."""
 
 LEARNING_ESTIMATOR = "repeating"
-"""What is taken if nobody names one, where windows follow one another."""
+"""What is taken if no one names one, where windows follow one another."""
 
 
 def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) -> Estimator:
@@ -93,6 +93,21 @@ def estimator_class(name: str) -> Any:
         return others[name].load()
     module, _, attribute = ESTIMATORS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def estimator_name(given: str | type[Any]) -> str:
+    """Return the name of an estimator; one that is passed as a class is registered for this process.
+
+    Examples
+    --------
+    >>> estimator_name("plan")
+    'plan'
+    """
+    if isinstance(given, str):
+        return given
+    name = valid_own_name("estimator", given, ESTIMATORS)
+    require(isinstance(given, type), "estimator", "be a class, not an instance of it", name)
+    return register_passed(ESTIMATORS_GROUP, name, given)
 
 
 def distinct_estimators() -> list[str]:

@@ -16,13 +16,7 @@ MOST_EPSILON = 30.0
 
 
 def require_auditable(epsilon: float) -> None:
-    """Refuse an epsilon that no audit could tell from another one.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule and the value.
-    """
+    """Refuse an epsilon that no audit could tell from another one."""
     require_positive(epsilon=epsilon)
     require(epsilon <= MOST_EPSILON, "epsilon", f"be at most {MOST_EPSILON:g} for an audit", epsilon)
 
@@ -50,7 +44,7 @@ class AuditRow:
     delta : float
         0 for pure privacy.
     proved : float
-        Lower bound on the true epsilon at `delta`: nobody can promise less.
+        Lower bound on the true epsilon at `delta`: no one can promise less.
     ceiling : float
         What the bound would be, on average, for a mechanism that uses all that is claimed: where it is low, a low
         bound says nothing.

@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.forgetting import DecayedSums, told_numbers
+from meanstream.operators.agents.forgetting import DecayedSums, effective_counts
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
@@ -30,14 +30,14 @@ from meanstream.operators.validation import require
 MOST_CANARIES = 9
 """Coins of one agent; the votes and histograms of its later samples come after many releases."""
 BEYOND = 2
-"""Releases that are asked for past the horizon."""
+"""Releases that are requested past the horizon."""
 MOST_RELEASES = 200
 """Of an agent, from its first: where there are more, what a sample changes in later ones is left out."""
 _CALIBRATED = ("mechanism", "fresh", "vote", "histogram")
 COUNTED = ("votes", "histograms")
 """What is counted in bins, each of which has noise of its own."""
 ENOUGH = 0.9999
-"""Of the squared norm of a column without end: so much is in the releases that are asked for."""
+"""Of the squared norm of a column without end: so much is in the releases that are requested."""
 
 
 def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSettings:
@@ -45,7 +45,7 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
 
     The calibration depends on the number of releases alone, so an audit need not wait for a schedule. The counter is
     kept as it is: `optimal` is made for a schedule, and that of a memory for the decays between releases. Sums that
-    forget do not begin anew here: whether they do is a function of the noised sums, which are audited.
+    forget do not begin again here: whether they do is a function of the noised sums, which are audited.
     """
     memory = "half-life:8s" if settings.remembers.forgets else settings.memory
     if isinstance(settings.mechanism, Sliding):
@@ -61,18 +61,18 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
 
 
 def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> None:
-    """Put what `compressed` has kept in the place of what these settings would make of their own schedule."""
+    """Put what `compressed` has kept in place of what these settings would make of their own schedule."""
     settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
 
 
-def _releases_asked_for(settings: AgentsSettings) -> int:
+def _audited_releases(settings: AgentsSettings) -> int:
     """Count the releases of an agent that an audit asks for: all of its horizon, if these are not too many.
 
     Examples
     --------
     >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
     >>> more = {}, {"horizon": 10_000}, {"memory": "half-life:100"}
-    >>> [_releases_asked_for(AgentsSettings(**given, **one)) for one in more]
+    >>> [_audited_releases(AgentsSettings(**given, **one)) for one in more]
     [40, 200, 38]
     """
     if settings.most_releases is not None:
@@ -112,7 +112,7 @@ class CanaryOutputs:
     @classmethod
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
-        releases = _releases_asked_for(settings)
+        releases = _audited_releases(settings)
         kept, histogram = min(releases, MOST_CANARIES), settings.histogram
         totals = np.full((agents, releases), np.nan)
         votes = np.zeros((agents, 0 if settings.vote is None else kept, 2 + VOTE_BINS), np.int64)
@@ -187,13 +187,13 @@ class Canaries:
 
     @property
     def per_second(self) -> int:
-        """Samples of each agent in a second: of its person, and of somebody else, in turn."""
+        """Samples of each agent in a second: of its person, and of someone else, in turn."""
         return 2 * (self.settings.per_person or 1)
 
     @cached_property
     def releases(self) -> int:
-        """How many releases of an agent are asked for, and looked at."""
-        return _releases_asked_for(self.settings)
+        """How many releases of an agent are requested, and looked at."""
+        return _audited_releases(self.settings)
 
     @property
     def seconds(self) -> int:
@@ -280,7 +280,7 @@ class Canaries:
             return np.ones(self.releases)
         of_each = self.settings.mechanism.workload(self.releases)
         weight = self.per_second * of_each.sum(axis=1)
-        return np.asarray(weight / told_numbers(weight, self.per_second * (of_each**2).sum(axis=1)))
+        return np.asarray(weight / effective_counts(weight, self.per_second * (of_each**2).sum(axis=1)))
 
     def persons(self, second: int) -> Words | None:
         """Give whose samples these are, of one agent: one person's every second one, and a new person each between."""

@@ -60,7 +60,7 @@ VALUES = (-1e300, -1.0, -1e-9, 0.0, 1 / 3, 1.0, 1e300)
 CENTRAL_USERS = 300
 CENTRAL_PAIRS = 200
 SAMPLED = 200_000
-"""Reports that a mechanism of an unknown kind is asked for."""
+"""Reports that a mechanism of an unknown kind is requested."""
 
 Audit = Callable[[], AuditRow]
 _CODE = "exact: outcomes of all random bits counted"
@@ -78,11 +78,6 @@ def mechanism_audits(names: Sequence[str] = ("all",), *, epsilon: float, delta: 
         Names; `all`, or the beginning of names up to a dot, stands for several.
     epsilon, delta : float
         What each is made for; delta only for Gaussian noise.
-
-    Raises
-    ------
-    ValueError
-        If a name is none of them, or a mechanism cannot be made for these.
 
     Examples
     --------

@@ -80,14 +80,9 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     rng : Generator
         Of the streams, and of which sample is replaced by what.
 
-    Raises
-    ------
-    AuditFaultError
-        If a sample moves what is released in a way that the noise never does: then it shows.
-
     Notes
     -----
-    Releases are `x + N g`, with g standard normal, one entry for each draw that is asked for. Column by column, N is
+    Releases are `x + N g`, with g standard normal, one entry for each draw that is requested. Column by column, N is
     what a release becomes when one draw is chosen and the others are 0: nothing is assumed of which number has a draw
     of its own. A move m is as large as the least g with `N g = m`.
 

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.forgetting import ROUNDED, told_numbers
+from meanstream.operators.agents.forgetting import ROUNDED, effective_counts
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.evidence.counters_audit import counter_response
@@ -131,7 +131,7 @@ class DrawsOfSums:
     def _of_half_life(self, sums: PublicSums, counter: Decayed) -> tuple[Floats, Floats, Bools]:
         """Undo what scales a sum to its effective number of samples: the declared variance shows it.
 
-        After a turn without samples, or a sum that begins anew, no whole number of new samples explains what is
+        After a turn without samples, or a sum that begins again, no whole number of new samples explains what is
         declared, and the agent is left there.
         """
         index = np.arange(1, sums.samples.shape[1] + 1)
@@ -147,7 +147,7 @@ class DrawsOfSums:
         squared = np.zeros(len(whole))
         for k in range(len(index)):
             squared = decay[k] ** 2 * squared + whole[:, k]
-            clear[:, k] &= told_numbers(weight[:, k], np.maximum(squared, 1.0)) == sums.samples[:, k]
+            clear[:, k] &= effective_counts(weight[:, k], np.maximum(squared, 1.0)) == sums.samples[:, k]
         return sums.total / scale, whole, clear
 
     def _of_window(self, sums: PublicSums, counter: Sliding) -> tuple[Floats, Floats, Bools]:

@@ -73,12 +73,12 @@ class _Law:
         return float(-ndtri(self.error / 2)) * (_LAPLACE if self.laplace else 1.0)
 
     def squares(self, n: int, p: float) -> float:
-        """Quantile of a sum of squares of so many draws."""
+        """Quantile of a sum of squares of that many draws."""
         freedom = 0.5 * n * (_LAPLACE_SQUARES if self.laplace else 1.0)
         return n * float(gammaincinv(freedom, p)) / freedom
 
     def samples(self, n: int, squares: float) -> float:
-        """Bound the length of what samples add to so many draws, by the squares of both together."""
+        """Bound the length of what samples add to that many draws, by the squares of both together."""
         more = max(squares - self.squares(n, self.error), 0.0)
         return self.most + math.sqrt(self.most**2 + more)
 

@@ -1,9 +1,9 @@
 """The law of the noise from public releases alone: its scale is what was promised, and single draws are independent.
 
-Whoever reads releases knows neither samples nor noise. But the mechanism's filter turns an agent's sums into increments
-with fresh, independent noise, whose law is known; what an agent's mean explains is taken off, and samples can only add
-to what is left. So what is left bounds the noise from above, hence epsilon from below. What samples may add has a
-bound, too: draws that are larger than with it, or go together, are not those that were promised.
+Anyone who reads releases knows neither samples nor noise. But the mechanism's filter turns an agent's sums into
+increments with fresh, independent noise, whose law is known; what an agent's mean explains is taken off, and samples
+can only add to what is left. So what is left bounds the noise from above, hence epsilon from below. What samples may
+add has a bound, too: draws that are larger than with it, or go together, are not those that were promised.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_FREEDOM = 1000
 LEAST_NOISE = 1.0
 """Deviation, in units of the integers that are released: with less, rounding adds another variance than a twelfth."""
 LAPLACE_SQUARES = 0.4
-"""A square of a Laplace draw tells as little of the scale as so many of Gaussian ones: its variance is 5 to 2."""
+"""A square of a Laplace draw tells as little of the scale as that many of Gaussian ones: its variance is 5 to 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,5 +228,5 @@ def _fault_of_scale(ratio: float, freedom: int) -> str | None:
 
 
 def _most_scale(share: float, squares: float, error: float) -> float:
-    """Bound a scale from above by the mean of so many squares of normal draws; wrong with probability `error`."""
+    """Bound a scale from above by the mean of that many squares of normal draws; wrong with probability `error`."""
     return math.sqrt(max(share * 0.5 * squares / float(gammaincinv(0.5 * squares, error)), 1e-12))

@@ -1,6 +1,6 @@
 """Lower bounds on privacy from one run: many canaries, each with a coin of its own, and how well the coins are guessed.
 
-One canary is one person (or agent) whose input is one of two neighbors, by a fair coin. Whoever reads all that is
+One canary is one person (or agent) whose input is one of two neighbors, by a fair coin. Anyone who reads all that is
 released scores each canary; how well the scores tell the coins bounds what the mechanism can promise from below. The
 noise of the canaries is independent, so one run is as good as many.
 """
@@ -164,7 +164,7 @@ def pure_one_run(name: str, reports: Ints, coins: Ints, *, epsilon: float, what:
 
     Notes
     -----
-    Whoever guesses a fair coin behind a pure mechanism is right with probability `e**epsilon / (1 + e**epsilon)` at
+    Anyone who guesses a fair coin behind a pure mechanism is right with probability `e**epsilon / (1 + e**epsilon)` at
     most, also if only the surest guesses are made, since these are chosen by the report alone.
 
     References
@@ -208,25 +208,25 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
 def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     """Give log-likelihood ratios of unseen reports, learned from others: each column, in quantiles, and each bit.
 
-    Numbers that share noise tell little each, and all by what tells them from those beside them: scores are of
+    Numbers that share noise tell little each, and all by what tells them from those next to them: scores are of
     neighbors where the others are guessed far better by these.
     """
     every, half = np.concatenate([reports, unseen]), len(coins)
     alone, beside = np.zeros(len(every)), np.zeros(len(every))
     for column in every.T:
-        place = _places(column, half)
+        place = _quantile_bins(column, half)
         alone += _ratios(place, coins)
         if place.max() > 2:  # votes are packed, a bit for each bin
             for bit in range(63):
                 alone += _ratios((column >> bit) & 1, coins)
                 beside += _ratios(((column ^ (column >> 1)) >> bit) & 1, coins)
     for column in np.diff(every, axis=1).T:
-        beside += _ratios(_places(column, half), coins)
+        beside += _ratios(_quantile_bins(column, half), coins)
     told = [_bounds(score[:half], coins)[1] for score in (alone, beside)]
     return (beside if told[1] > 1.5 * told[0] else alone)[half:]
 
 
-def _places(column: Ints, half: int, parts: int = 64) -> Ints:
+def _quantile_bins(column: Ints, half: int, parts: int = 64) -> Ints:
     """Put numbers into quantiles of the first ones."""
     edges = np.quantile(column[:half], np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf")
     return np.searchsorted(np.unique(edges), column)

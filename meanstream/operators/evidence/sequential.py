@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from meanstream.operators.records import Bools, Floats
 
 STRENGTHS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Alternatives: so many times the claimed mu."""
+"""Alternatives: that many times the claimed mu."""
 
 
 def sequential_gaussian(score: Floats, mu: float, *, error: float) -> int | None:

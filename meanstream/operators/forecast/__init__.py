@@ -1,1 +1,1 @@
-"""What a design will err by, before anybody sends anything."""
+"""What a design will err by, before anyone sends anything."""

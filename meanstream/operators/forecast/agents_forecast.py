@@ -137,7 +137,7 @@ def forecast_agents_table(
     -------
     dict
         `checkpoints, local, ideal, oracle` (lists of the same length), `statistic_variance` and `releases` of the
-        agent that is asked first (of any agent under broadcast; null and 0 before its first release),
+        agent that is queried first (of any agent under broadcast; null and 0 before its first release),
         `counter_noise_variance`, `horizon`; with means, `tested`, the error with the tests, and the time from which it
         is below `local` for good (Theorem 1; null if not within the longest time).
 
@@ -222,14 +222,14 @@ def _releases_needed(schedule: str, agents: int, steps: int) -> int:
     if schedule == "round_robin":
         return 1 + (steps - 1) // (agents - 1)
     if schedule == "restricted_round_robin":
-        return steps  # a class of two: the other one is asked at every step
+        return steps  # a class of two: the other one is queried at every step
     return max(int(_broadcast_times(schedule).releases_up_to(np.array([steps]))[0]), 1)
 
 
 def _first_agent(t: Ints, schedule: str, agents: int, table: VarianceTable) -> tuple[Ints, list[float | None]]:
-    """Return the releases and the variance of the statistic of the agent that is asked first, at each time.
+    """Return the releases and the variance of the statistic of the agent that is queried first, at each time.
 
-    Under the restricted round robin it is asked at every step: the only other member of a class of two.
+    Under the restricted round robin it is queried at every step: the only other member of a class of two.
     """
     if schedule in ("round_robin", "restricted_round_robin"):
         period = agents - 1 if schedule == "round_robin" else 1

@@ -1,4 +1,4 @@
-"""What to expect of vectors, densities and mixtures before any user is asked, and which estimator to take."""
+"""What to expect of vectors, densities and mixtures before any user is queried, and which estimator to take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FamilyAsk:
     dimension : int, optional
         Number of coordinates of a vector.
     sparsity : int, optional
-        At most so many coordinates differ from the middle of the bounds.
+        At most that many coordinates differ from the middle of the bounds.
     radius : float, optional
         Vectors lie in a ball of this radius around the middle; default: anywhere within the bounds.
     density : bool
@@ -53,11 +53,6 @@ class FamilyAsk:
         Declared bound on the standard deviation of users' own means, in each coordinate.
     target_half_width : float, optional
         Half-width wanted of the intervals of coordinates or components.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range, or options mean nothing together.
     """
 
     users: int
@@ -145,11 +140,6 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
     that may differ from the middle. None is recommended whose error is no less than that of guessing
     the middle, or whose intervals are as wide as the bounds.
 
-    Raises
-    ------
-    ValueError
-        If no estimator takes these numbers.
-
     Examples
     --------
     >>> sizes = SizeDistribution.parse("point:100")
@@ -231,6 +221,6 @@ def _guessing(ask: FamilyAsk) -> float:
     if ask.density:
         return 1.0
     if ask.components is not None:
-        # Means that are off by half their share of the bounds are not told apart.
+        # Means that are off by half their share of the bounds are not distinguished.
         return ask.components * (1.0 / ask.components) ** 2
     return min(float(ask.sparsity or ask.dimension or 1), ((ask.radius or math.inf) / ask.half) ** 2)

@@ -11,6 +11,7 @@ from scipy.special import gammaincinv, ndtri
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.local_spread import FACTORS, local_spread_doubt
 from meanstream.operators.collaboration.mixture_posterior import posterior_doubted_interval, posterior_far_half_width
+from meanstream.operators.collaboration.prior_families import TAIL, TAIL_VARIANCE
 from meanstream.operators.records import Floats
 
 _EQUAL = 1e-6
@@ -52,20 +53,20 @@ class LearnedForecast:
         """Of a release around its agent's mean."""
         return np.asarray(self.sampling / self.count + self.noise)
 
-    def told(self, own: Floats) -> LearnedErrors:
+    def predict(self, own: Floats) -> LearnedErrors:
         """Predict for agents whose own means have these variances."""
         if self.number.sum() < 2:
             return LearnedErrors(own, own)
         spreads = np.append(0.0, np.geomspace(1e-4 * self.width, self.width / 2, _SPREADS))
         total = self.variance + spreads[:, None] ** 2
         information = (self.number / total).sum(axis=1)
-        probability = self._posteriors(total, information, spreads)
+        probability, cautious = self._posteriors(total, information, spreads)
         # By spread and agent: the weight that the others get, if that were the spread.
         weight = own / (own + (spreads**2 + 1 / information)[:, None])
-        mean, second = probability @ weight, probability @ weight**2
+        mean, careful, second = probability @ weight, cautious @ weight, cautious @ weight**2
         truth = self.spread**2 + 1 / float((self.number / (self.variance + self.spread**2)).sum())
         error = (1 - mean) ** 2 * own + mean**2 * truth
-        variance = (1 - mean) * own + (second - mean**2) * (own + truth)
+        variance = (1 - careful) * own + (second - careful**2 + (mean - careful) ** 2) * (own + truth)
         return LearnedErrors(np.asarray(error.mean(axis=0)), np.asarray(variance.mean(axis=0)))
 
     def half_width(self, told: LearnedErrors, own: Floats, level: float) -> Floats:
@@ -92,7 +93,8 @@ class LearnedForecast:
             noise_variance=self.noise,
         )  # fmt: skip
         doubt = local_spread_doubt(groups, self.sampling, self.sampling / own, zero, fitted).T
-        wider, total = FACTORS[:, None] * spread, own + spread
+        doubt = np.concatenate([doubt, np.where(doubt.sum(axis=0, keepdims=True) < 1, TAIL, 0.0)])
+        wider, total = np.append(FACTORS, TAIL_VARIANCE)[:, None] * spread, own + spread
         # An own mean as far as is expected speaks against what is wider.
         density = np.sqrt(total / (own + wider)) * np.exp(0.5 * (1 - total / (own + wider)))
         weight = np.concatenate([1 - doubt.sum(axis=0, keepdims=True), doubt * density])
@@ -100,8 +102,11 @@ class LearnedForecast:
         variance = np.concatenate([told.variance[None], own * wider / (own + wider) + shift**2 * total])
         return np.asarray((weight * variance).sum(axis=0) / weight.sum(axis=0))
 
-    def _posteriors(self, total: Floats, information: Floats, spreads: Floats) -> Floats:
-        """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads)."""
+    def _posteriors(self, total: Floats, information: Floats, spreads: Floats) -> tuple[Floats, Floats]:
+        """Posteriors of the spread for each outcome of the sum of squares, shape (outcomes, spreads).
+
+        The second, which intervals rest on, holds equal means for impossible.
+        """
         true = self.variance + self.spread**2
         degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
         outcome = 2.0 * gammaincinv(0.5 * degrees, (np.arange(_OUTCOMES) + 0.5) / _OUTCOMES) / degrees
@@ -113,6 +118,10 @@ class LearnedForecast:
         # But for equal means the learned prior is flat in the fourth power of the spread; the grid is even in its log.
         cells = spreads**4 / (spreads**4).sum()
         cells[0] = _EQUAL
-        log_posterior = -0.5 * (fixed + squares) + np.log(cells)
-        posterior = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
-        return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
+        log_likelihood = -0.5 * (fixed + squares)
+        value = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True)) * cells
+        interval = value.copy()
+        interval[:, 0] = 0.0
+        found = (part / part.sum(axis=1, keepdims=True) for part in (value, interval))
+        first, second = map(np.asarray, found)
+        return first, second

@@ -60,7 +60,7 @@ def oracle_round_robin(t: Ints, *, agents: int, classes: int, sample_variance: f
 def oracle_restricted_round_robin(
     t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable
 ) -> Floats:
-    """Return the mean squared error with known classes when only one's own class is asked (Remark 3).
+    """Return the mean squared error with known classes when only one's own class is queried (Remark 3).
 
     Parameters are those of `oracle_round_robin`. Class sizes of negligible probability are left out, and the others'
     probabilities renormalized.
@@ -76,7 +76,7 @@ def oracle_restricted_round_robin(
 def oracle_broadcast(
     t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable, schedule: Counts
 ) -> Floats:
-    """Return the mean squared error with known classes when everybody publishes at the schedule's times.
+    """Return the mean squared error with known classes when everyone publishes at the schedule's times.
 
     Parameters are those of `oracle_round_robin`, and the schedule in numbers of samples.
     """
@@ -123,7 +123,7 @@ def oracle_expected_reciprocal(own: float, precision: Floats, probability: float
 
 
 def oracle_round_robin_times(agents: int, steps: int) -> Ints:
-    """Return when each of the others is asked, shape (agents - 1, n): `l + (i - 1)(agents - 1)`, past `steps` too."""
+    """Return when each of the others is queried, shape (agents - 1, n): `l + (i - 1)(agents - 1)`, past `steps` too."""
     period = agents - 1
     rounds = 1 + (steps - 1) // period
     return np.arange(1, period + 1)[:, np.newaxis] + period * np.arange(rounds)

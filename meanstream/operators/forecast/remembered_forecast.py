@@ -43,7 +43,7 @@ class Remembered:
     settings: AgentsSettings
 
     def own(self, counts: Floats) -> Floats:
-        """Give how many samples of equal weight agents with so many hold themselves."""
+        """Give how many samples of equal weight agents with that many hold themselves."""
         kept = self.settings.kept
         if kept is None:
             return counts
@@ -55,7 +55,7 @@ class Remembered:
         return kept.effective(index + 1, part[0], part[1], since)
 
     def needed(self, number: float) -> int | None:
-        """Give with how many samples agents hold so many of equal weight, to 1 %; None where they never do."""
+        """Give with how many samples agents hold that many of equal weight, to 1 %; None where they never do."""
 
         def enough(count: float) -> bool:
             return float(self.own(np.array([count]))[0]) >= number * (1 - 1e-9)
@@ -64,7 +64,7 @@ class Remembered:
         return None if found is None else math.ceil(found)
 
     def newest(self, counts: Floats | Ints) -> Ints:
-        """Count the releases of agents with so many samples; those after which nothing changes are one."""
+        """Count the releases of agents with that many samples; those after which nothing changes are one."""
         found = self._times.releases_up_to(np.floor(counts).astype(np.int64))
         return np.minimum(found, self._last)
 

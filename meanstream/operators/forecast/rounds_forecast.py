@@ -1,11 +1,13 @@
-"""What to expect before any user is asked: error of each estimator, users needed, and which one to take."""
+"""What to expect before any user is queried: error of each estimator, users needed, and which one to take."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.registry import (
@@ -15,7 +17,6 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_taken_for,
 )
-from meanstream.operators.forecast.epsilon_needed import EPSILONS, epsilon_needed
 from meanstream.operators.forecast.forecast_records import (
     Candidate,
     Forecast,
@@ -31,7 +32,7 @@ from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
 SHOWN_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""For which the error is shown, beside the one that is asked for."""
+"""For which the error is shown, next to the one that is requested."""
 
 CARRIED_SPREADS = (0.02, 0.05, 0.1, 0.2)
 """Of users' own means, in half ranges: for what windows that repeat are said to gain."""
@@ -83,11 +84,6 @@ def forecast_rounds(
     themselves private; a forecast from them is for the eyes of who may see these data.
 
     Predictions are for samples with the largest variance that the bounds allow.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of range.
 
     Examples
     --------
@@ -143,7 +139,7 @@ it.')
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What the estimators are asked, but for the number of users."""
+    """The task of the estimators, except for the number of users."""
 
     epsilon: float
     sizes: SizeDistribution
@@ -232,7 +228,7 @@ def _carried(ask: _Ask, name: str, users: int, half: float) -> list[tuple[float,
 
 
 def _alike(described: dict[str, Any]) -> float:
-    """Predicted standard error for users who are alike, where that is told apart."""
+    """Predicted standard error for users who are alike, where that is distinguished."""
     return float(described.get("predicted_stderr_if_alike") or described["predicted_stderr"])
 
 
@@ -242,3 +238,34 @@ def _breaking_point(ask: _Ask, users: int) -> float | None:
     name = estimator_taken_for("declared")
     own = estimator_class(name).candidate_options(ask.declared, ask.tails)
     return build_estimator(name, users=users, **common, **own).breaking_point()
+
+
+EPSILONS = tuple(sorted({float(f"{epsilon:.2g}") for epsilon in np.geomspace(0.01, 20.0, 120)}))
+"""What is tried, to two digits."""
+
+
+def epsilon_needed(stderr: Callable[[float], float], target: float) -> float | None:
+    """Find the smallest epsilon that makes a predicted standard error small enough, to two digits; None if 20 does not.
+
+    Parameters
+    ----------
+    stderr : callable
+        Predicted standard error for an epsilon; it falls with epsilon.
+    target : float
+        To be reached.
+
+    Examples
+    --------
+    >>> epsilon_needed(lambda epsilon: 0.1 / epsilon, 0.05), epsilon_needed(lambda epsilon: 1.0, 0.5)
+    (2.0, None)
+    """
+    if stderr(EPSILONS[-1]) > target:
+        return None
+    low, high = -1, len(EPSILONS) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if stderr(EPSILONS[middle]) <= target:
+            high = middle
+        else:
+            low = middle
+    return EPSILONS[high]

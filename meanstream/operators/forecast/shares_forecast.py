@@ -13,7 +13,7 @@ from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_times import require_samples_counted
 from meanstream.operators.agents.usual import AT_THE_END
 from meanstream.operators.agents.vote_of_spread import FACTOR
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_posterior import SharesPosterior
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from meanstream.operators.forecast.together_forecast import SHOWN, Crowd
@@ -40,20 +40,20 @@ class SharesRow:
 
     Attributes
     ----------
-    asked : str
+    question : str
         "quantile 0.9" or "share above 30".
     samples : int
     quantile : float
-        Share of the agents with at most so many.
+        Share of the agents with at most that many.
     alone : float
-        Error of the same figure of an agent's own samples, not private and for nobody else.
+        Error of the same figure of an agent's own samples, not private and for no one else.
     together, half_width : float
-        Of an agent's own exact counts with the prior of everybody's noised histograms: for that agent only.
+        Of an agent's own exact counts with the prior of everyone's noised histograms: for that agent only.
     released, half_width_released : float
-        Of what `private_means` tells everybody: an agent's noised histogram with that prior.
+        Of what `private_means` tells everyone: an agent's noised histogram with that prior.
     """
 
-    asked: str
+    question: str
     samples: int
     quantile: float
     alone: float
@@ -65,8 +65,9 @@ class SharesRow:
     def sentence(self) -> str:
         """Say it in words."""
         return (
-            f"The {self.asked} of {self.samples:,} samples: error {self.alone:.3g} alone, {self.together:.3g} together "
-            f"(± {self.half_width:.3g}), {self.released:.3g} for everyone (± {self.half_width_released:.3g})."
+            f"The {self.question} of {self.samples:,} samples: error {self.alone:.3g} alone, {self.together:.3g} "
+            f"together (± {self.half_width:.3g}), {self.released:.3g} for everyone "
+            f"(± {self.half_width_released:.3g})."
         )
 
 
@@ -75,23 +76,18 @@ def shares_release_settings(settings: AgentsSettings, horizon: int | None) -> Ag
     return replace(settings, horizon=1, schedule=AT_THE_END) if horizon in {None, 1} else settings
 
 
-def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = None) -> list[SharesRow]:
+def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None = None) -> list[SharesRow]:
     """Predict errors and half-widths of quantiles and exceedances, at the counts of which means are predicted.
 
     Parameters
     ----------
     crowd : Crowd
         Who takes part; samples of an agent are normal around its mean, and clipped to the bounds.
-    asked : AskedShares
+    asked : ShareQueries
         Settings with a histogram (`shares_release_settings`), quantiles and level. Agents release by the schedule while
         there is horizon, and at the end, as `private_means` has it.
     center : float, optional
         Mean of the agents' means, which are normal around it; default: the middle of the bounds.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, the rule and the value.
 
     Notes
     -----
@@ -108,8 +104,8 @@ def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = 
     ...     lower=0, upper=100, epsilon=1, delta=1e-6, schedule="geometric:1000000000000,2", horizon=1,
     ...     spread_share=0.1, histogram_share=0.1)
     >>> crowd = Crowd(agents=300, sizes=SizeDistribution.parse("point:50"), spread=5, stddev=20)
-    >>> row = forecast_shares(crowd, AskedShares(settings, (0.9,), 0.95))[0]
-    >>> row.asked, row.samples, row.together < row.alone < row.released
+    >>> row = forecast_shares(crowd, ShareQueries(settings, (0.9,), 0.95))[0]
+    >>> row.question, row.samples, row.together < row.alone < row.released
     ('quantile 0.9', 50, True)
     """
     settings = asked.settings
@@ -125,7 +121,7 @@ def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = 
     names = [f"quantile {q:g}" for q in asked.quantiles] + [f"share above {t:g}" for t in settings.exceeds]
     columns = ("alone", "together", "released", "half_width", "half_width_released")
     return [
-        SharesRow(asked=name, samples=int(n), quantile=q, **dict(zip(columns, mean[i, :, j].tolist(), strict=True)))
+        SharesRow(question=name, samples=int(n), quantile=q, **dict(zip(columns, mean[i, :, j].tolist(), strict=True)))
         for j, name in enumerate(names)
         for i, (n, q) in enumerate(zip(shown.tolist(), SHOWN, strict=True))
     ]
@@ -133,7 +129,7 @@ def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = 
 
 def _one_run(
     crowd: Crowd,
-    asked: AskedShares,
+    asked: ShareQueries,
     center: float,
     *,
     members: Ints,
@@ -167,7 +163,7 @@ def _counts(crowd: Crowd, at: Floats) -> Ints:
     return crowd.sizes.support[np.minimum(np.searchsorted(below, at), len(below) - 1)]
 
 
-def _law(asked: AskedShares, mean: Floats, stddev: float) -> Floats:
+def _law(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
     """Give the probability of each cell, for each agent."""
     under = _below(asked.law.cell_ends[1:-1], mean, stddev)
     return np.maximum(np.diff(np.pad(under, ((0, 0), (1, 0))), append=1.0), 0.0)
@@ -179,14 +175,14 @@ def _below(value: Floats, mean: Floats, stddev: float) -> Floats:
         return np.asarray(ndtr((value - mean[:, None]) / stddev))
 
 
-def _truth(asked: AskedShares, mean: Floats, stddev: float) -> Floats:
+def _truth(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
     """Give what each agent's clipped law has for an answer."""
     settings = asked.settings
     quantiles = np.clip(mean[:, None] + stddev * ndtri(np.array(asked.quantiles)), settings.lower, settings.upper)
     return np.concatenate([quantiles, 1 - _below(np.array(settings.exceeds), mean, stddev)], axis=1)
 
 
-def _alone(asked: AskedShares, own: Ints) -> Floats:
+def _alone(asked: ShareQueries, own: Ints) -> Floats:
     """Give the figures of the own samples, but for where they lie within cells."""
     n, exact = own.sum(axis=1), own / own.sum(axis=1)[:, None]
     known = SharesPosterior(exact, np.full((len(n), exact.shape[1] - 1), 1e-12), np.zeros(len(n)))
@@ -227,7 +223,7 @@ def _histograms(
 
 
 def _due(settings: AgentsSettings, most: int) -> list[int]:
-    """Give the scheduled numbers of samples after which a histogram is released, the same for everybody."""
+    """Give the scheduled numbers of samples after which a histogram is released, the same for everyone."""
     times = require_samples_counted(settings.times, settings.schedule)
     number = min(int(times.releases_up_to(np.array([most]))[0]), settings.horizon)
     found: list[int] = []

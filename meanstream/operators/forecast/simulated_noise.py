@@ -23,8 +23,8 @@ class SimulationNoise:
 
     Notes
     -----
-    **Privacy.** None. The generator is not a cryptographic one and its seed is short: whoever guesses it subtracts the
-    noise. Only for simulations and tests.
+    **Privacy.** None. The generator is not a cryptographic one and its seed is short: anyone who guesses it subtracts
+    the noise. Only for simulations and tests.
 
     Examples
     --------

@@ -62,7 +62,7 @@ def error_with_tests(t: Ints, *, agents: int, means: Floats, sample_variance: fl
     for time in np.asarray(t).tolist():
         precision = oracle_round_robin_precision(time, agents, variances)
         asked = np.flatnonzero(precision)
-        # The last time at which each was asked: it was tested then.
+        # The last time at which each was queried: it was tested then.
         when = time - (time - 1 - asked) % (agents - 1)
         found = [_error(mean, means, time, when, 1.0 / precision[asked], sample_variance) for mean in means.tolist()]
         errors.append(float(np.mean(found)))

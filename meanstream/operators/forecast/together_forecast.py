@@ -56,7 +56,7 @@ class Crowd:
         require_positive(stddev=self.stddev)
 
     def scaled(self, factor: float) -> Self:
-        """Give everybody so many times the samples."""
+        """Give everyone that many times the samples."""
         support, place = np.unique(np.maximum(np.rint(self.sizes.support * factor), 1), return_inverse=True)
         sizes = SizeDistribution(support.astype(np.int64), _sums(place, self.sizes.probability))
         return replace(self, sizes=sizes)
@@ -78,11 +78,6 @@ def forecast_together(
     target_half_width : float, optional
         What an agent of median count wants, in the value's unit.
 
-    Raises
-    ------
-    ValueError
-        Naming the parameter, the rule and the value.
-
     Notes
     -----
     **Privacy.** A function of what is declared: it reads no data and spends nothing.
@@ -90,7 +85,7 @@ def forecast_together(
     Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)` without classes. The
     learned prior's posterior of the spread is computed for several outcomes of the releases' sum of squares, under its
     own prior (flat in the fourth power of the spread, center unknown), and an agent's squared error by the weight that
-    it then gives to the others. The same with everybody's raw data in the releases' place is the part of sampling.
+    it then gives to the others. The same with everyone's raw data in the releases' place is the part of sampling.
     Agents in exact classes gain more. The variance of one sample is taken for known. With a memory that forgets means
     are taken to stay, and the weights are those that samples then have (`Remembered`).
 
@@ -116,7 +111,7 @@ def forecast_together(
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(every)
     released = _released(crowd, held)
-    told, public = released.told(alone), _public(crowd, held).told(alone)
+    told, public = released.predict(alone), _public(crowd, held).predict(alone)
     half = half_width_alone(alone, level), released.half_width(told, alone, level)
     ratios = [float(share @ part.error[: len(share)] / (share @ alone[: len(share)])) for part in (told, public)]
     bought = {
@@ -142,7 +137,7 @@ def forecast_together(
 
 
 def _released(crowd: Crowd, held: Remembered) -> LearnedForecast:
-    """Everybody's newest release, but one's own."""
+    """Everyone's newest release, but one's own."""
     number = _sums(held.newest(crowd.sizes.support), crowd.sizes.probability)
     made = np.flatnonzero(number[1:]) + 1
     samples, noise = held.released(made)
@@ -151,7 +146,7 @@ def _released(crowd: Crowd, held: Remembered) -> LearnedForecast:
 
 
 def _public(crowd: Crowd, held: Remembered) -> LearnedForecast:
-    """Everybody's raw mean, but one's own."""
+    """Everyone's raw mean, but one's own."""
     counts, share = _joined(crowd.sizes)
     number, no = (crowd.agents - 1) * share, np.zeros(len(share))
     return LearnedForecast(number, held.own(counts), crowd.stddev**2, no, crowd.spread, _width(held))
@@ -183,7 +178,7 @@ def _median_agent(crowd: Crowd, settings: AgentsSettings, count: Floats, level: 
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(count)
     released = _released(crowd, held)
-    told = released.told(alone)
+    told = released.predict(alone)
     return float(told.error[0]), float(released.half_width(told, alone, level)[0])
 
 

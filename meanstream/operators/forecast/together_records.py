@@ -21,7 +21,7 @@ class Row:
     ----------
     samples : int
     quantile : float
-        Share of the agents with at most so many.
+        Share of the agents with at most that many.
     alone, together : float
         Error of learning alone, and with the others' releases.
     sampling, privacy : float

@@ -23,11 +23,6 @@ _SAFETY = 1.0 + 1e-10
 def calibrated_laplace_scale(epsilon: float) -> float:
     """Scale of the Laplace mechanism with sensitivity 1: `1 / epsilon`.
 
-    Raises
-    ------
-    ValueError
-        If epsilon is not positive and finite.
-
     Notes
     -----
     **Privacy.** A sum of sensitivity 1 (in L1) with noise of this scale is epsilon-DP. On integers the discrete Laplace
@@ -44,11 +39,6 @@ def calibrated_laplace_scale(epsilon: float) -> float:
 
 def calibrated_classical_stddev(epsilon: float, delta: float) -> float:
     """Return the standard deviation of the classical Gaussian mechanism with sensitivity 1.
-
-    Raises
-    ------
-    ValueError
-        If delta is outside (0, 1), or epsilon is not positive or exceeds 1, where the formula proves nothing.
 
     Notes
     -----
@@ -69,11 +59,6 @@ def calibrated_classical_stddev(epsilon: float, delta: float) -> float:
 
 def calibrated_analytic_stddev(epsilon: float, delta: float) -> float:
     """Return the smallest standard deviation at which the Gaussian mechanism with sensitivity 1 is (epsilon, delta)-DP.
-
-    Raises
-    ------
-    ValueError
-        If epsilon is not positive and finite or delta is outside (0, 1).
 
     Notes
     -----
@@ -109,11 +94,6 @@ def calibrated_analytic_stddev(epsilon: float, delta: float) -> float:
 def calibration_delta(stddev: float, epsilon: float) -> float:
     """Smallest delta at which Gaussian noise of this standard deviation gives epsilon at sensitivity 1.
 
-    Raises
-    ------
-    ValueError
-        If either parameter is not positive and finite.
-
     References
     ----------
     B. Balle and Y.-X. Wang, ICML 2018, equation 6: `Phi(a) - exp(epsilon) Phi(b)` with `a, b = +-1/(2 s) - epsilon s`.
@@ -143,11 +123,6 @@ def calibrated_gaussian_stddev(epsilon: float, delta: float, *, calibration: Cal
         The guarantee of one release of a sum with sensitivity 1.
     calibration : {"classical", "analytic"}
         Formula of the papers, or the exact one.
-
-    Raises
-    ------
-    ValueError
-        If the calibration is unknown, or a parameter is refused by it.
 
     Examples
     --------

@@ -18,7 +18,7 @@ UNSPELLED = "unspelled"
 def canonical(value: Any) -> bytes:
     """Plain data as bytes: equal data, equal bytes.
 
-    Numbers are told apart by type, `1` from `1.0`: settings bring their fields to their declared types themselves.
+    Numbers are distinguished by type, `1` from `1.0`: settings bring their fields to their declared types themselves.
 
     Examples
     --------

@@ -42,11 +42,6 @@ class FixedPoint:
     **Privacy.** Encoding is monotone, so every value, however absurd, lands in `0..span`: the sensitivity of a sum to
     the replacement of one sample is exactly `span` grid units, with no allowance for float rounding.
 
-    Raises
-    ------
-    ValueError
-        If the bounds are not finite or not in order, or `bits` is out of range.
-
     Examples
     --------
     >>> grid = FixedPoint(-30.0, 120.0)
@@ -84,11 +79,6 @@ class FixedPoint:
         -------
         int64 array of the same shape
             Grid points in `0..span`, counted from `lower`.
-
-        Raises
-        ------
-        ValueError
-            If a value is not finite. The message counts such values and shows none.
         """
         raw = np.asarray(values, dtype=np.float64)
         n_bad = raw.size - int(np.count_nonzero(np.isfinite(raw)))
@@ -107,13 +97,7 @@ class FixedPoint:
         return np.asarray((raw < self.lower) | (raw > self.upper))
 
     def encode_one(self, value: float) -> int:
-        """Encode one value: `encode` without the cost of an array.
-
-        Raises
-        ------
-        ValueError
-            If the value is not finite. The message does not show it.
-        """
+        """Encode one value: `encode` without the cost of an array."""
         require(math.isfinite(value), "value", "be finite", "one that is not")
         offset = min(max(float(value), self.lower), self.upper) - self.lower
         return round(offset / self.resolution)

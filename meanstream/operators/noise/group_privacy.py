@@ -28,11 +28,6 @@ def group_epsilon(mu: float, delta: float) -> float:
     delta : float
         In (0, 1).
 
-    Raises
-    ------
-    ValueError
-        If mu is not positive and finite or delta is outside (0, 1).
-
     Notes
     -----
     **Privacy.** The exact trade-off of the Gaussian mechanism: the inverse of `calibration_delta`, which calibrates it.

@@ -24,7 +24,7 @@ _HEX_DIGITS, _BASE64_DIGITS = 32, 22  # of 128 bits
 def key_weakness(key: bytes) -> str | None:
     """Say why a key is not 128 random bits or more; None if it can be.
 
-    Random are bytes that are no text, hexadecimal digits, and base 64. A phrase is not, however long: whoever
+    Random are bytes that are no text, hexadecimal digits, and base 64. A phrase is not, however long: anyone who
     has a release and the settings tries phrases at the speed of a hash. Only the form can be seen: the digest of a
     phrase looks like random digits. `meanstream secret new` draws a key.
 
@@ -67,7 +67,7 @@ def key_weakness(key: bytes) -> str | None:
 def require_strong_key(key: object, where: str = "") -> None:
     """Refuse what is no key of 128 random bits or more, wherever a key comes from: the one rule, in one line.
 
-    **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
+    **Privacy.** Anyone who guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
 
     Parameters
     ----------
@@ -75,11 +75,6 @@ def require_strong_key(key: object, where: str = "") -> None:
         The key; the refusal shows nothing of it.
     where : str
         The file or variable that it is from.
-
-    Raises
-    ------
-    ValueError
-        Saying what it is instead.
 
     Examples
     --------

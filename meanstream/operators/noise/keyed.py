@@ -108,7 +108,7 @@ class KeyedNoise:
     ----------
     secret : bytes
         At least 128 bits from a cryptographic generator, such as `secrets.token_bytes(32)`, as bytes, hexadecimal
-        digits or base 64; judged as a file of the command line is (`operators.noise.key_strength`). Whoever knows it
+        digits or base 64; judged as a file of the command line is (`operators.noise.key_strength`). Anyone who knows it
         can subtract the noise from every release. Neither it nor a key derived from it is kept in readable form by
         `repr`, nor can it leave the process by pickling.
     deployment : str
@@ -118,8 +118,8 @@ class KeyedNoise:
 
     Notes
     -----
-    **Privacy.** The bits are indistinguishable from independent uniform ones for whoever lacks the secret, as long as
-    AES-256 is a pseudo-random permutation: the (epsilon, delta) of a mechanism built on them is computational. The
+    **Privacy.** The bits are indistinguishable from independent uniform ones for anyone who lacks the secret, as long
+    as AES-256 is a pseudo-random permutation: the (epsilon, delta) of a mechanism built on them is computational. The
     function is CBC-MAC over exactly three blocks, `owner | index, draw | version`; for inputs of one fixed length
     CBC-MAC is a pseudo-random function, with an advantage of the order of (3 q)**2 / 2**128 after q draws. Keys come
     from HKDF-SHA256 with the deployment and the purpose in `info`.
@@ -171,7 +171,7 @@ class KeyedNoise:
         self._root = _derive(key, "derived", deployment, purpose)
 
     def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:
-        """Give noise under a key of its own: whoever makes releases takes it, with all that shapes them.
+        """Give noise under a key of its own: anyone who makes releases takes it, with all that shapes them.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class KeyedNoise:
         Returns
         -------
         uint64 array (n,)
-            Equal inputs have equal versions, whoever owns them, so versions stay inside the trust domain, in the
+            Equal inputs have equal versions, anyone who owns them, so versions stay inside the trust domain, in the
             ledger; different inputs have different versions except with probability 2**-64.
         """
         blocks = np.empty((len(count), 2), np.int64)

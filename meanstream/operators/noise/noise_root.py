@@ -14,11 +14,6 @@ _MOST_STEPS = 100
 def root_by_brent(f: Callable[[float], float], near: float, far: float, *, xtol: float, rtol: float) -> float:
     """Find where a function changes its sign between two numbers.
 
-    Raises
-    ------
-    ValueError
-        If it has the same sign at both, or no root is found in a hundred steps.
-
     References
     ----------
     R. P. Brent, Algorithms for Minimization Without Derivatives, 1973, chapters 3 and 4; `scipy.optimize.brentq`.

@@ -1,4 +1,4 @@
-"""What finite arithmetic adds to the privacy cost of noise: stated beside the total, and refused where it is not small.
+"""What finite arithmetic adds to the privacy cost of noise: stated with the total, and refused if it is not small.
 
 The mechanisms are proved for exact distributions. A draw is made of 128 bits by float64 arithmetic: its tails end,
 which adds to delta, and its probabilities are off by a tiny factor, which adds to epsilon (`NoiseDistribution`).
@@ -22,7 +22,7 @@ ROUNDING_DELTA = 1e-3
 
 
 def numeric_slack(noise: NoiseDistribution, draws: int, delta: float = 0.0) -> float:
-    """Return what float64 inversion adds to epsilon over so many draws together.
+    """Return what float64 inversion adds to epsilon over that many draws together.
 
     Parameters
     ----------
@@ -58,13 +58,7 @@ def numeric_slack(noise: NoiseDistribution, draws: int, delta: float = 0.0) -> f
 
 
 def require_small_numeric_slack(noise: NoiseDistribution, *, epsilon: float, delta: float, draws: int) -> float:
-    """Return what float64 adds to epsilon, with what it takes of delta counted there, or refuse more than a hundredth.
-
-    Raises
-    ------
-    ValueError
-        If it is more than `LARGEST_SHARE` of epsilon.
-    """
+    """Return what float64 adds to epsilon, its part of delta counted there, or refuse more than a hundredth."""
     found = numeric_slack(noise, draws)
     if found > LARGEST_SHARE * epsilon:
         found = numeric_slack(noise, draws, ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0))))

@@ -1,4 +1,4 @@
-"""What a guarantee means as odds: how often somebody who knows everything else guesses one datum right."""
+"""What a guarantee means as odds: how often someone who knows everything else guesses one datum right."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ def odds_of_a_guess(epsilon: float, delta: float = 0.0, mu: float | None = None)
         Of the guarantee.
     mu : float, optional
         Where the mechanism is Gaussian: its own trade-off, which is far better than (epsilon, delta) says.
-
-    Raises
-    ------
-    ValueError
-        If epsilon or mu is not positive and finite, or delta is not in [0, 1).
 
     Notes
     -----
@@ -58,11 +53,6 @@ def odds_of_a_belief(prior: float, epsilon: float, mu: float | None = None) -> f
     """Return what a belief of `prior` in something true about one datum becomes at most.
 
     Always, where the guarantee is pure epsilon; in 95 of 100 cases, where it is Gaussian, whose loss has no bound.
-
-    Raises
-    ------
-    ValueError
-        If prior is not in (0, 1), or epsilon or mu is not positive and finite.
 
     Examples
     --------

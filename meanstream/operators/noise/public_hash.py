@@ -52,7 +52,7 @@ def hash_seeds(hashed: Words) -> Ints:
 
 
 def hash_signs(seed: Ints, count: int) -> npt.NDArray[np.int8]:
-    """Make random signs from each seed: the same on every machine, for whoever reads the report.
+    """Make random signs from each seed: the same on every machine, for anyone who reads the report.
 
     Parameters
     ----------

@@ -45,12 +45,7 @@ class Settings:
     level : float
         Nominal coverage of the interval, between 0 and 1.
     trust : {"local", "central"}
-        Who sees users' samples: nobody, or a curator.
-
-    Raises
-    ------
-    ValueError
-        If a setting is out of range.
+        Who sees users' samples: no one, or a curator.
 
     Examples
     --------
@@ -222,14 +217,14 @@ def round_mean_and_stderr(tally: Tally) -> tuple[float, float]:
 
 
 def round_wrong_bin_chance(margin: float, *, right: int, wrong: int) -> float:
-    """Probability that noisy votes elect one of the bins that nobody voted for.
+    """Probability that noisy votes elect one of the bins that no one voted for.
 
     Parameters
     ----------
     margin : float
         Expected lead of the voters' bins over the others, in standard deviations of one bin's noisy count.
     right, wrong : int
-        Number of bins with everybody's votes, and with nobody's.
+        Number of bins with everyone's votes, and with no one's.
 
     Returns
     -------

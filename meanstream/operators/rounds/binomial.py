@@ -20,7 +20,7 @@ except ImportError:  # it is SciPy's own affair where it has this
 
 
 def binomial_probability(ones: npt.ArrayLike, trials: int, chance: float) -> Floats:
-    """Compute the probability of so many ones in some trials, as `scipy.stats.binom.pmf` does.
+    """Compute the probability of that many ones in some trials, as `scipy.stats.binom.pmf` does.
 
     SciPy's statistics take most of a second to import, which every start of a plan would wait for.
 

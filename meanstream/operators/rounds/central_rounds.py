@@ -40,7 +40,7 @@ class CentralRound(Protocol):
 
     name: str
     cohort: int
-    """Which of the estimator's cohorts is asked."""
+    """Which of the estimator's cohorts is queried."""
     payers: str
     """Name of the users who pay for this release; releases of other payers use nothing of theirs that is private."""
     epsilon: float
@@ -102,7 +102,7 @@ def run_central(
     estimator : CentralEstimator
         From `build_estimator`, with `trust` "central".
     summaries : Summaries
-        Private: everybody's samples of the window.
+        Private: everyone's samples of the window.
     cohort : int array (n,)
         Which cohort each user is in, from `assign_protocol_stages(estimator.shares, ...)`.
     words : sequence of RandomWords
@@ -139,11 +139,6 @@ def central_numeric_cost(estimator: CentralEstimator) -> tuple[float, float]:
     -----
     **Privacy.** Each part of a release is one draw of discrete Laplace noise, of scale `sensitivity / epsilon` of the
     part, for sensitivities of at most `LARGEST_SENSITIVITY`; of a vote only the draw of the candidate that wins counts.
-
-    Raises
-    ------
-    ValueError
-        If it is more than a hundredth of epsilon.
     """
     parts = [part for step in estimator.rounds for part in getattr(step, "parts", (step.epsilon,)) if part > 0]
     costs = [LaplaceNoise(LARGEST_SENSITIVITY / part).epsilon_slack for part in parts]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol
 
-from meanstream.operators.rounds.edition import NEWEST_EDITION
-
 ONE_LAW = "all users draw from one law"
 DECLARED = "users' own means spread by at most the declared between_users"
 TAILS = ("exponential",)
@@ -22,7 +20,7 @@ BOUNDS = "nothing: every user reports on the declared bounds"
 
 
 class FamilyQuestion(Protocol):
-    """Public: what is asked of vectors, densities or mixtures, as far as an estimator's options depend on it."""
+    """Public: what is requested of vectors, densities or mixtures, as far as an estimator's options depend on it."""
 
     @property
     def wanted(self) -> str:
@@ -65,7 +63,7 @@ class EstimatorTraits:
     answers : {"mean", "vector", "density", "mixture"}
         What the estimate is.
     estimand : str
-        The same in words, for whoever asks what is estimated.
+        The same in words, for anyone who asks what is estimated.
     assumes : str
         What the interval assumes of the users.
     of_a_paper : bool
@@ -76,13 +74,13 @@ class EstimatorTraits:
         Whether it can ask the users for the law of their sizes.
     privacy_unit : {"user", "sample"}
         What is protected: everything that a user holds, or each sample alone.
-    newest_edition : int
-        Of its design, where it has editions; see `meanstream.operators.rounds.edition`.
+    edition : int
+        Number of its design: part of what parties agree on, so that they never mix two designs. Raise it with a change.
     carries : bool
         Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
     taken_for : str
         When a forecast of one mean takes it: where "no search" for a narrower window pays, where the users' spread is
-        "declared" or their "tails" are, or where everybody trusts a "curator"; "" for never.
+        "declared" or their "tails" are, or where everyone trusts a "curator"; "" for never.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str
@@ -100,7 +98,7 @@ class EstimatorTraits:
     candidate: ClassVar[bool] = False
     sizes_unknown: ClassVar[bool] = False
     privacy_unit: ClassVar[str] = "user"
-    newest_edition: ClassVar[int] = NEWEST_EDITION
+    edition: ClassVar[int] = 1
     carries: ClassVar[bool] = False
     taken_for: ClassVar[str] = ""
     part: ClassVar[str] = "coordinate"

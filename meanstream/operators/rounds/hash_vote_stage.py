@@ -36,7 +36,7 @@ class HashVoteRound:
         Randomizes the sums, scaled to [-1, 1].
     select : callable
         Public: what the next stages need, from (scores (d,), their standard errors, number of reports): `selected`,
-        `voters`, and the `coordinates` that are asked about.
+        `voters`, and the `coordinates` that are queried about.
     most : int
         So many coordinates are selected at most.
     seed : str

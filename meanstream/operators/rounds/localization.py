@@ -39,11 +39,6 @@ class Bins:
     The last bin is cut, since the middle of an overshooting one can lie outside of [-1, 1], where clipped means never
     are: their average would be biased.
 
-    Raises
-    ------
-    ValueError
-        If the half-width is not positive, or there would be more than 1000 bins.
-
     Examples
     --------
     >>> bins = Bins(0.3)
@@ -81,7 +76,7 @@ class Bins:
         return np.clip(index, 0, self.count - 1)
 
     def neighborhoods(self, values: Floats) -> Bools:
-        """Mark each value's bin and the two beside it, as a bool array (n, count): at most three ones in a row."""
+        """Mark each value's bin and the two next to it, as a bool array (n, count): at most three ones in a row."""
         distance = np.arange(self.count) - self.which(values)[:, np.newaxis]
         return np.asarray(np.abs(distance) <= 1)
 

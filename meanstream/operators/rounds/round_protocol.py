@@ -48,7 +48,7 @@ class Round(Protocol):
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse, with `ValueError`, what `decode` cannot have found upon `public`, whatever the reports.
 
-        What comes from outside is checked before any user of the next stage is asked; see
+        What comes from outside is checked before any user of the next stage is queried; see
         `rounds.round_results`. After it, `encode` of the next stage gives every user a report, whatever
         the user holds.
         """
@@ -101,7 +101,7 @@ def run_protocol(estimator: Estimator, summaries: Summaries, stage: Ints, words:
     estimator : Estimator
         From `build_estimator`.
     summaries : Summaries
-        Private: everybody's samples of the window.
+        Private: everyone's samples of the window.
     stage : int array (n,)
         Which stage asks each user, from `assign_protocol_stages`.
     words : sequence of RandomWords

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from meanstream.operators.records import Bools, Floats, Ints, Words
 
 Public = dict[str, Any]
-"""What everybody knows before a stage, as plain JSON data: results of the stages before it."""
+"""What everyone knows before a stage, as plain JSON data: results of the stages before it."""
 
 Reports = Ints
 """Public: one row of integers per user, shape (n, width of the round); nothing else leaves a user."""

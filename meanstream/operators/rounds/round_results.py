@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from meanstream.operators.rounds.round_records import Public
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.round_records import Public, Summaries
 
 LEAST_WIDTH = 2.0**-19
 """One step of the grid of 2**20 steps on which values are held, for values on [-1, 1]: no window is narrower."""
@@ -25,6 +26,29 @@ _CLOSE = 1e-9
 _MOST_ENTRIES = 1_000_000
 _DEEPEST = 8
 _LONGEST = 256
+
+
+def extreme_users(span: int, shape: tuple[int, ...] = ()) -> Summaries:
+    """Make up users at the ends and in the middle of what users can hold, with few samples and with many.
+
+    Parameters
+    ----------
+    span : int
+        Of the grid.
+    shape : tuple of int
+        Of a user's sum.
+
+    Examples
+    --------
+    >>> extreme_users(2**20).mean[[0, 2, 4]]
+    array([-1.,  0.,  1.])
+    """
+    counts, places = (1, 2, 3, 1000, 2**20, 2**40), (0, 1, span // 2, span - 1, span)
+    count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
+    rows = (len(first), *(1 for _ in shape))
+    first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
+    users = keyed_owner_words([f"extreme {number}" for number in range(len(count))])
+    return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
 
 
 class LastRound:
@@ -45,11 +69,6 @@ def refuse_result(name: str, rule: str, value: object) -> NoReturn:
 
 def result_fields(found: Any, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
     """Read an object that has all of these fields, perhaps those, and no other.
-
-    Raises
-    ------
-    ValueError
-        Naming the field.
 
     Examples
     --------
@@ -99,14 +118,14 @@ def result_one_of(value: Any, name: str, known: Collection[str]) -> str:
 
 
 def result_list(value: Any, name: str, least: int, most: int) -> list[Any]:
-    """Read a list of so many entries."""
+    """Read a list of that many entries."""
     if not isinstance(value, list) or not least <= len(value) <= most:
         refuse_result(name, f"be a list of {least} entries" + (f" to {most}" if most > least else ""), value)
     return value
 
 
 def result_numbers(value: Any, name: str, count: int, low: float, high: float) -> list[float]:
-    """Read a list of so many numbers within bounds."""
+    """Read a list of that many numbers within bounds."""
     return [result_number(one, name, low, high) for one in result_list(value, name, count, count)]
 
 
@@ -132,7 +151,7 @@ def result_row(row: Sequence[Any], names: Sequence[str], candidates: Sequence[Se
 
 
 def result_added_entries(found: Public, public: Public, name: str, *, by: int = 1) -> list[Any]:
-    """Read a list that begins with what was accepted before, and has at most so many entries more; give these."""
+    """Read a list that begins with what was accepted before, and has at most that many entries more; give these."""
     before = public.get(name, [])
     given = result_list(found.get(name, []), name, len(before), len(before) + by)
     if given[: len(before)] != before:
@@ -147,13 +166,7 @@ def result_unchanged(found: Public, public: Public, name: str) -> None:
 
 
 def result_as_plain_data(found: Any) -> None:
-    """Refuse data that is deep, large, or holds numbers that are none; what stages tell for pictures is not read.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule.
-    """
+    """Refuse data that is deep, large, or holds numbers that are none; what stages tell for pictures is not read."""
     left, level = [found], 0
     seen = 0
     while left:

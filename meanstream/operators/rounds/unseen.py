@@ -1,4 +1,4 @@
-"""Intervals for few users, and for groups so small that nobody of them may have reported."""
+"""Intervals for few users, and for groups so small that no one of them may have reported."""
 
 from __future__ import annotations
 

@@ -33,11 +33,6 @@ class SizeDistribution:
     **Privacy.** Users' sizes are private; their distribution is assumed public. Where it is read off the data at hand,
     that reading is not covered by any epsilon: take it from elsewhere, or from earlier published counts.
 
-    Raises
-    ------
-    ValueError
-        If the sizes are not ascending integers from 1, or the probabilities are not ones.
-
     Examples
     --------
     >>> sizes = SizeDistribution.parse("two:100,10000,0.25")
@@ -89,11 +84,6 @@ class SizeDistribution:
             `point:k`; `two:a,b,p`, where p is the probability of b; `uniform:a,b`, both included; `poisson:l` and
             `binomial:n,p`, given that the size is at least 1; `lognormal:mean,s[,max]`, rounded up and cut at max (by
             default the 99.99 % quantile); `zipf:s,max`, where k has probability proportional to k**-s.
-
-        Raises
-        ------
-        ValueError
-            If the text is none of these, or a number is out of range.
         """
         form, separator, rest = text.rpartition(":")
         require(bool(separator) and form in _PARSERS, "sizes", f"be one of {FORMS}", text)
@@ -173,7 +163,7 @@ def _uniform(text: str, a: float, b: float) -> _Table:
 
 def _poisson(text: str, mean: float) -> _Table:
     require(0.0 < mean <= MAX_SIZES / 10, "sizes", "have a positive mean of at most a million", text)
-    from scipy.stats import poisson  # noqa: PLC0415 - a second of every start, where nobody asks for it
+    from scipy.stats import poisson  # noqa: PLC0415 - a second of every start, where no one asks for it
 
     support = np.arange(1, 2 + int(poisson.isf(1e-16, mean)))
     return support, _positive_part(poisson.pmf(support, mean))

@@ -35,7 +35,7 @@ class VoteRound:
     Notes
     -----
     **Privacy.** Every user sends a row of full length, also those with too few samples: the randomized zero row.
-    Whoever kept silent would tell that its number of samples is small.
+    Anyone who kept silent would tell that its number of samples is small.
     """
 
     name = "vote"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
 
@@ -26,11 +26,6 @@ RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
 
 def runner_arguments(runner: str, arguments: Sequence[str]) -> list[str]:
     """Check a runner's name and its options, and add where Prism is, if it is where `make servers` puts it.
-
-    Raises
-    ------
-    ValueError
-        If the runner is none of `RUNNERS`, or cannot be used here, with the reason.
 
     Examples
     --------
@@ -56,13 +51,7 @@ may run a pipeline again on another runner without saying so)
 
 
 def require_beam_of_runners() -> None:
-    """Refuse where Beam is not there, naming the extra.
-
-    Raises
-    ------
-    ValueError
-        In one line.
-    """
+    """Refuse where Beam is not there, naming the extra."""
     if importlib.util.find_spec("apache_beam") is None:
         raise ValueError("runner needs apache-beam: pip install 'meanstream[beam]'")
 
@@ -117,7 +106,7 @@ def runner_offset_ranges(typed: str) -> dict[int, tuple[int, int]]:
 def runner_offsets_held_now(
     location: str, ranges: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[int, int, int], ...]:
-    """Ask what a topic holds, or whether it holds what is asked for: decided once, for whatever is executed again."""
+    """Ask what a topic holds, or whether it holds what is requested: decided once, for whatever is executed again."""
     from meanstream.pipelines.beam.kafka.read_kafka import planned_reads
     from meanstream.streaming.kafka.reading.partition import PartitionReader
 
@@ -126,13 +115,13 @@ def runner_offsets_held_now(
         return tuple(planned_reads(reader, place, ranges, until_end=True, name="offsets"))
 
 
-def runner_secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:
+def runner_secret_location(store: Path, environment: Mapping[str, str]) -> SecretLocation:
     """Find the secret as the engine does, or make it; tell workers the place."""
     load_secret(store, environment=environment)
     if SECRET_VARIABLE in environment:
-        return SecretPlace(variable=SECRET_VARIABLE)
+        return SecretLocation(variable=SECRET_VARIABLE)
     named = environment.get(SECRET_FILE_VARIABLE)
-    return SecretPlace(file=str((Path(named) if named else secret_path(store)).resolve()))
+    return SecretLocation(file=str((Path(named) if named else secret_path(store)).resolve()))
 
 
 def new_runner_pipeline(runner: str, options: PipelineOptions) -> Pipeline:

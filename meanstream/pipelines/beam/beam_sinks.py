@@ -79,13 +79,7 @@ def _is_topic(place: str) -> bool:
 
 
 def write_to_topic_sink(place: str, role: str, trust: Trust) -> beam.PTransform:
-    """Make the sink of a topic.
-
-    Raises
-    ------
-    ValueError
-        Naming the role, the rule and the place.
-    """
+    """Make the sink of a topic."""
     if is_kafka_location(place):
         from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 

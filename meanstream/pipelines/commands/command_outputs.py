@@ -1,4 +1,4 @@
-"""What a command writes: files whole or not at all, and standard output that somebody may have stopped taking."""
+"""What a command writes: files whole or not at all, and standard output that someone may have stopped taking."""
 
 from __future__ import annotations
 
@@ -23,13 +23,7 @@ HEAD_BYTES = 4096
 
 @contextmanager
 def writing_output(option: str, path: Path) -> Iterator[None]:
-    """Turn whatever the operating system says against a place into one line and exit code 1.
-
-    Raises
-    ------
-    RunFailed
-        Naming the option, the rule, the place and the reason.
-    """
+    """Turn whatever the operating system says against a place into one line and exit code 1."""
     try:
         yield
     except OSError as error:
@@ -42,24 +36,7 @@ def _reason_of(error: OSError) -> str:
 
 
 def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:
-    """Refuse a file that is there, unless it says near its beginning that it is ours; a pipe or a terminal holds none.
-
-    Parameters
-    ----------
-    option : str
-        What named it.
-    path : Path
-        What is to be written.
-    mark : bytes
-        By which a file of ours is known.
-    what : str
-        What such a file is, for the message.
-
-    Raises
-    ------
-    BadOption
-        Naming the option, the rule and the place.
-    """
+    """Refuse a file that is there, unless its beginning says that it is ours; a pipe or a terminal holds none."""
     found = b""
     try:
         mode = path.stat().st_mode
@@ -77,22 +54,7 @@ def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:
 
 
 def take_output_folder(option: str, folder: Path, mark: str) -> None:
-    """Make a folder whose files are written over: a new one, an empty one, or one that was made so before.
-
-    Parameters
-    ----------
-    option : str
-        What named it.
-    folder : Path
-        The folder; nothing in it is touched where it is refused.
-    mark : str
-        Name of the file in it by which it is known again.
-
-    Raises
-    ------
-    BadOption
-        If it holds something and no such file, or cannot be written.
-    """
+    """Make a folder whose files are written over: a new one, an empty one, or one that was made so before."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / mark).is_file():
@@ -106,13 +68,7 @@ def take_output_folder(option: str, folder: Path, mark: str) -> None:
 
 
 def save_output(option: str, path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: what was there stays until then; a device or a pipe is written as it is.
-
-    Raises
-    ------
-    RunFailed
-        If it cannot be written.
-    """
+    """Write a file whole or not at all: what was there stays until then; a device or a pipe is written as it is."""
     import secrets
 
     with writing_output(option, path):
@@ -132,13 +88,7 @@ def save_output(option: str, path: Path, data: bytes) -> None:
 
 
 def save_output_figure(option: str, path: Path, figure: Figure, *, dpi: int) -> None:
-    """Write a picture as a PNG file, whole or not at all; over nothing but a picture of ours.
-
-    Raises
-    ------
-    BadOption
-        If something else is there.
-    """
+    """Write a picture as a PNG file, whole or not at all; over nothing but a picture of ours."""
     require_new_output(option, path, PICTURE_MARK, "a picture of this command")
     picture = io.BytesIO()
     name, _, value = PICTURE_MARK.decode().partition("\0")
@@ -171,7 +121,7 @@ class Output:
     def end(self) -> str | None:
         """Hand everything over; say why it took no more, after which it takes everything.
 
-        What it still holds would otherwise fail again when the process ends, with a text that nobody asked for.
+        What it still holds would otherwise fail again when the process ends, with a text that no one asked for.
         """
         with suppress(OSError, ValueError):  # closed
             self.flush()

@@ -69,7 +69,7 @@ PARTS = {
         "Inspect, rename, merge and split stores, or erase an agent.",
     ),
     "demo": _Part(
-        "demo.agents_demo",
+        "demo.command",
         "Replay flights of 2013: a private mean delay per aircraft.",
     ),
 }

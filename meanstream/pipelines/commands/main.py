@@ -15,7 +15,6 @@ import typer
 import meanstream
 from meanstream.pipelines.commands.command_outputs import Output
 from meanstream.pipelines.commands.command_parts import PARTS
-from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
 from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
 from meanstream.pipelines.options.declared import cli_option
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
@@ -27,7 +26,7 @@ from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_on
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 CLOSED_BY_READER = 128 + 13
-"""Exit code where whoever reads standard output has enough, as `| head` does: that of a program which SIGPIPE ends."""
+"""Exit code if the reader of standard output has enough, as `| head`: that of a program ended by SIGPIPE."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
@@ -89,7 +88,7 @@ def _made_list() -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
-    """Make `app`, all of it, when it is asked for."""
+    """Make `app`, all of it, when it is requested."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals().setdefault("app", _made_app())
@@ -98,9 +97,8 @@ def __getattr__(name: str) -> Any:
 def main() -> None:
     """Run the command line; a refused option is one line on standard error and exit code 2, a failed run code 1.
 
-    **Privacy.** Standard error may be anybody's: a defect shows where it is, and of an error that is not ours no text.
+    **Privacy.** Standard error may be anyone's: a defect shows where it is, and of an error that is not ours no text.
     """
-    mark_own_process()
     output: Any = Output(sys.stdout)
     before, sys.stdout = sys.stdout, output
     try:
@@ -123,7 +121,9 @@ def _run() -> tuple[int, str, bool]:
     typed, part = TypedValues(), _named_part(sys.argv)
     named = None if part is None else "".join(sys.argv[2:3])
     if part == "run":
-        keep_algebra_in_one_thread()
+        # The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors
+        # that the clients of brokers need. NumPy reads this once, when it is imported.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         made = _command(part, named, only_listed=_only_lists(sys.argv))
         return made(standalone_mode=False, obj=typed) or 0, "", True
@@ -131,7 +131,7 @@ def _run() -> tuple[int, str, bool]:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
         return 1, f"meanstream: {error}\n", True
-    except SystemExit as ended:  # where the logs have said why, or nobody reads standard output
+    except SystemExit as ended:  # where the logs have said why, or no one reads standard output
         return int(ended.code or 0), "", False
     except Exception as error:
         return _unexpected(error, typed)
@@ -144,7 +144,7 @@ def _named_part(typed: Sequence[str]) -> str | None:
 
 
 def _only_lists(typed: Sequence[str]) -> bool:
-    """Tell whether nothing but the list of parts, or the version, is asked for; a shell that completes asks for all."""
+    """Tell whether nothing but the list of parts, or the version, is requested; a shell that completes asks for all."""
     return typed[1:] in ([], ["--help"], ["--version"]) and "_MEANSTREAM_COMPLETE" not in os.environ
 
 

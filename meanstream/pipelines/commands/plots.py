@@ -22,7 +22,7 @@ def require_matplotlib_for_plots() -> None:
         raise BadOption("pictures need matplotlib: pip install 'meanstream[plot]'")
 
 
-def plots_picture_place(out: Path, name: str) -> Path:
+def plot_path(out: Path, name: str) -> Path:
     """Say where a picture goes, before anything is computed; make its folder.
 
     Raises
@@ -61,15 +61,7 @@ def legends_below(figure: Any, axes: Sequence[Any]) -> None:
 
 
 def draw_plot(result: dict[str, Any], path: Path) -> None:
-    """Draw the panels of a reproduced figure side by side into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `panels`, each with a title and curves of `checkpoints`, `mse` and perhaps `reference`; see `reproduce`.
-    path : Path
-        File to write.
-    """
+    """Draw the panels of a reproduced figure side by side into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -81,9 +73,7 @@ def draw_plot(result: dict[str, Any], path: Path) -> None:
         _draw_panel(ax, panel)
     legends_below(figure, axes)
     axes[0].set_ylabel("average mean squared error")
-    figure.suptitle(
-        f"Yakimenka et al., Fig. {result['figure']}: {result['runs']} runs, seed {result['seed']}", fontsize=11
-    )
+    figure.suptitle(f"{result['title']}: {result['runs']} runs, seed {result['seed']}", fontsize=11)
     save_output_figure("out", path, figure, dpi=150)
 
 

@@ -197,7 +197,8 @@ class AgentSideOptions(StreamOptions):
     schedule: Annotated[
         str,
         cli_option(
-            "Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples, or every:DURATION.",
+            "Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples, or every:DURATION "
+            "(15min, 6h, 1d, 2w).",
             PRIVACY,
             template=InTemplate("Times of an agent's releases", "schedule"),
         ),

@@ -6,9 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-BEFORE = "1h"
-"""The default of every source that stores of older versions were begun with."""
-
 _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
 
 
@@ -96,7 +93,7 @@ def lateness_in_force(
 
     if given is not None:
         return Lateness(parse_duration(option, given), "as it was given")
-    begun = None if store is None else saved_lateness(store, option, before=parse_duration(option, BEFORE))
+    begun = None if store is None else saved_lateness(store, option)
     if begun is not None:
         return Lateness(begun, "the store was begun with it")
     text, why = _default_lateness(source, sort=sort)

@@ -194,14 +194,6 @@ class RoundsOptions(StreamOptions):
             "Coverage of the intervals.", ESTIMATION, template=InTemplate("Coverage of the intervals", "positive")
         ),
     ] = 0.95
-    edition: Annotated[
-        int | None,
-        cli_option(
-            "Edition of the estimator's design: 1 | 2; default: the store's, else the newest.",
-            ESTIMATION,
-            template=InTemplate("Edition of the estimator's design", "count", help="Default 1."),
-        ),
-    ] = None
 
     store: Annotated[
         Path, cli_option("SQLite file of position, sums and ledger. A run continues from it.", OUTPUT, first=True)
@@ -286,7 +278,6 @@ class RoundsOptions(StreamOptions):
             level=self.level,
             mode=self.mode,
             values=self.coordinates,
-            edition=self.edition,
             tails=self.tails,
         )
         settings.estimator_for(settings.users or 1)
@@ -303,7 +294,7 @@ class RoundsOptions(StreamOptions):
         from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 
         said = (self.reports_only, self.from_reports, self.option, self.values, self.between_users, self.tails)
-        alone = not any(x is not None for x in (*said, self.edition)) and self.mode == "tuned"
+        alone = not any(x is not None for x in said) and self.mode == "tuned"
         return rounds_default_estimator(
             None if self.runner else Path(self.store),
             window,

@@ -44,21 +44,14 @@ _HELP_ALL = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """The options that a command takes; a class that is named by a string is imported where it is needed.
-
-    Attributes
-    ----------
-    options : type or str
-        A class of options, or MODULE:CLASS below this folder.
-    typed : sequence of str or None
-        Options of the command line, if others are read from a file and the environment only.
-    also : sequence of str
-        Classes whose options a file may have, for another command: they mean nothing to this one.
-    """
+    """The options that a command takes."""
 
     options: type[Any] | str
+    """A class, or MODULE:CLASS below this folder, which is imported where it is needed."""
     typed: Sequence[str] | None = None
+    """Options of the command line, if others are read from a file and the environment only."""
     also: Sequence[str] = ()
+    """Classes whose options a file may have for another command: they mean nothing to this one."""
 
     @cached_property
     def kind(self) -> type[Any]:
@@ -79,10 +72,8 @@ class Taken:
         """Give the parameters of a command that takes them, first those that a help shows first."""
         kinds, hints = inspect.Parameter, get_type_hints(self.kind, include_extras=True)
         defaults = {field.name: field.default for field in fields(self.kind) if field.default is not MISSING}
-        names = sorted(
-            defaults.keys() - {"said"} & hints.keys(),
-            key=lambda name: (name in self.declared and not self.declared[name].first, [*defaults].index(name)),
-        )
+        defaults.pop("said", None)
+        names = sorted(defaults, key=lambda name: name in self.declared and not self.declared[name].first)
         parameters = [
             kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
             *(kinds(name, kinds.KEYWORD_ONLY, default=defaults[name], annotation=hints[name]) for name in names),

@@ -29,11 +29,6 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
     """Read the token of each agent from a YAML file that its owner alone can read: `AGENT: TOKEN`.
 
     The token of an empty name, `"": TOKEN`, opens every agent's answer. Names come from data, and this one cannot.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule; never a token.
     """
     what = f"answer_tokens must be a YAML file of AGENT: TOKEN, got {str(path)!r}"
     try:
@@ -60,13 +55,7 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
 
 
 def check_answers(address: str, tokens: Path | None, *, remote: bool = False) -> dict[str, str]:
-    """Read whose token is which; refuse an address that answers would not be served at, or tokens that are none.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Read whose token is which; refuse an address that answers would not be served at, or tokens that are none."""
     host, _ = parse_server_address(address, "answers")
     require_loopback("answers", host, address, remote=remote)
     require(not remote or tokens is not None, "answer_tokens", "be given with --answers-remote", None)
@@ -86,11 +75,6 @@ class AnswersServer(BackgroundServer["_AnswersServer"]):
         Whose token is which. Without it there is one for every agent, made at random (see `token`).
     remote : bool
         Listen where other machines can connect. There is no encryption: put a proxy in front of it.
-
-    Raises
-    ------
-    ValueError
-        As `check_answers`, or if the address cannot be listened on.
 
     Notes
     -----

@@ -46,17 +46,6 @@ def page_figures(
 ) -> dict[str, Any]:
     """Everything that a page shows of a view.
 
-    Parameters
-    ----------
-    view : View
-        Snapshots.
-    kind : str
-        "agents", "rounds", or "collaborate", which spends no budget.
-    horizon : int or None
-        Releases, or rounds, that a budget pays for.
-    bounds : pair of float or None
-        Declared bounds of a value; None of vectors whose coordinates have others.
-
     Notes
     -----
     **Privacy.** As the view: for `kind` "rounds" it holds public figures only, for the others private ones, too.

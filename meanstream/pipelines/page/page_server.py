@@ -53,11 +53,6 @@ def _plotly_file() -> Path | None:
 def check_page_server(address: str, *, remote: bool = False) -> None:
     """Refuse an address that a page would not be served at.
 
-    Raises
-    ------
-    ValueError
-        If it is none, is not of this machine and that was not asked for, or the package that draws is missing.
-
     Examples
     --------
     >>> check_page_server("127.0.0.1:8080")
@@ -84,17 +79,12 @@ class PageServer(BackgroundServer["_Server"]):
     remote : bool
         Listen where other machines can connect. There is no encryption: put a proxy in front of it.
     outlook : callable, optional
-        Says when the budgets end, as often as it is asked.
-
-    Raises
-    ------
-    ValueError
-        As `check_page_server`, or if the address cannot be listened on.
+        Says when the budgets end, as often as it is queried.
 
     Notes
     -----
-    **Privacy.** Whoever has the token sees everything that the telemetry keeps: of agents that is private. The token is
-    random, of this server only, compared in constant time, and moves from the address to a cookie that scripts and
+    **Privacy.** Anyone who has the token sees everything that the telemetry keeps: of agents that is private. The token
+    is random, of this server only, compared in constant time, and moves from the address to a cookie that scripts and
     other sites cannot read. On an address of this machine a request that names another host is refused, so that no
     foreign site gets in by a name of its own.
     """

@@ -11,7 +11,7 @@ from meanstream.streaming.metrics.connections import RequestsWithoutBody
 
 
 def require_loopback(option: str, host: str, address: str, *, remote: bool) -> None:
-    """Refuse an address that others can reach, unless that was asked for."""
+    """Refuse an address that others can reach, unless that was requested."""
     rule = f"be an address of this machine only, unless --{option}-remote is given"
     require(remote or _is_loopback(host), option, rule, address)
 
@@ -22,7 +22,7 @@ def hosts_of_this_machine(host: str, *, remote: bool) -> set[str] | None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Tell whether nobody but this machine can connect to a host's addresses."""
+    """Tell whether no one but this machine can connect to a host's addresses."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -44,7 +44,7 @@ class PrivateRequests(RequestsWithoutBody):
         """Keep requests out of the log: names of agents are in them."""
 
     def version_string(self) -> str:
-        """Tell nobody what runs here."""
+        """Tell no one what runs here."""
         return "meanstream"
 
     def names_host_of(self, hosts: set[str] | None) -> bool:

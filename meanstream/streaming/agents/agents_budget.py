@@ -11,7 +11,7 @@ import numpy as np
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Ints
-from meanstream.streaming.agents.agents_homes import given_agents
+from meanstream.streaming.agents.agents_homes import departed_agents
 from meanstream.streaming.agents.budget_forecast import BudgetForecast, ForecastSummary
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.state_store import Store
@@ -71,22 +71,7 @@ class Budgets:
 
 
 def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
-    """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    as_of : float, optional
-        Count releases up to this event time only, in seconds.
-    foretell : bool
-        Say, too, when the budgets end.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, it is one of another kind, or its ledger is not what was written.
-    """
+    """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked."""
     opened = Store.read(store)
     try:
         names, identity = opened.agents(), opened.state("identity")
@@ -96,7 +81,7 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
         known = foretell and identity is not None
         forecast = BudgetForecast(len(names), horizon) if known and horizon is not None else None
         spent = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of, forecast)
-        here = ~given_agents(opened)
+        here = ~departed_agents(opened)
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.streaming.agents.agents_own_answers import OWN_ANSWERS
 from meanstream.streaming.agents.due_estimates import DueEstimates, MadeEstimates
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
@@ -16,6 +19,7 @@ from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDeliver
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.own_events import Key, OwnEvents
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store.state_store import Store
@@ -96,7 +100,7 @@ class Delivery(CommittedDelivery):
     def _write_estimates(
         self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
     ) -> MadeEstimates | None:
-        """Write the estimates that are due; None if none was, or nobody asks for any."""
+        """Write the estimates that are due; None if none was, or no one asks for any."""
         if self._sinks.estimates is None and self._sinks.population is None:
             return None
         made = self._due.make(agents, followed, event_time, ended=ended, by_clock=by_clock)
@@ -104,3 +108,74 @@ class Delivery(CommittedDelivery):
             self._sinks.write("estimates", made.estimates)
             self._sinks.write("population", made.population)
         return made
+
+
+class _Estimate(msgspec.Struct):
+    agent: str
+    time: datetime
+    n: int
+    effective_class_size: float
+
+
+class _Population(msgspec.Struct):
+    time: datetime
+    agents: int
+    fitted: Any
+
+
+_ESTIMATE, _POPULATION = msgspec.json.Decoder(_Estimate), msgspec.json.Decoder(_Population)
+
+
+def _estimate_key(line: bytes) -> Key | None:
+    """Tell time, agent and samples of a personal estimate; None if the line is none.
+
+    Examples
+    --------
+    >>> _estimate_key(b'{"agent":"ann","time":"1970-01-01T00:00:07Z","n":3,"effective_class_size":2.5,"value":1}')
+    (7.0, 'ann', 3)
+    """
+    try:
+        found = _ESTIMATE.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return _seconds(found.time), found.agent, found.n
+
+
+def _population_key(line: bytes) -> Key | None:
+    """Tell time and agents of a fitted population; None if the line is none."""
+    try:
+        found = _POPULATION.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return _seconds(found.time), found.agents
+
+
+def _seconds(time: datetime) -> float:
+    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()  # Parquet drops the zone
+
+
+def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
+    """Compare with the last commit: estimates are written after it, and written again of it after a crash."""
+    counts: list[int] = [n for _, columns in store.chunks("agents") for n in columns["count"].tolist()]
+    known = dict(zip(store.agents(), counts, strict=False))  # some may not have been counted yet
+    time = _event_time(store)
+    return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
+
+
+def _knows_populations(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
+    time, charged = _event_time(store), len(store.ledger.charges())
+    return all(at <= time and agents <= charged for at, agents in keys)
+
+
+def _event_time(store: Store) -> float:
+    """Give the event time of the last commit, as an event of it says it: to the microsecond."""
+    state = store.state("engine")
+    time = None if state is None else state["event_time"]
+    return -math.inf if time is None else round(time, 6) + 1e-6
+
+
+OWN_ANSWERS = (
+    OwnEvents(role="estimates", option="sink", key=_estimate_key, knows=_knows_estimates, named=False),
+    OwnEvents(role="population", option="population", key=_population_key, knows=_knows_populations, named=False),
+)
+"""Of the sinks of agents, besides releases."""

@@ -226,7 +226,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         stats.first_release = self._first_release.newest(stats.pending, stats.accepted) if early else None
 
     def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
-        """Note which samples do not count, where persons are told apart; then the others were not counted yet."""
+        """Note which samples do not count, where persons are distinguished; then the others were not counted yet."""
         if fates is None:
             return
         for fate, reason in UNCOUNTED.items():
@@ -322,6 +322,6 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _spent(self) -> tuple[int, ...]:
         """Count the agents by the releases they have made."""
         most, spent = self._settings.most_releases, self.agents.spent()
-        if most is None:  # nobody asks how many, but whether
+        if most is None:  # no one asks how many, but whether
             return tuple(np.bincount(np.minimum(spent, 1), minlength=2).tolist())
         return tuple(np.bincount(spent, minlength=most + 1).tolist())

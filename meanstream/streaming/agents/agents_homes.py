@@ -47,7 +47,7 @@ class Moves:
         store.put_state(MOVES, asdict(self))
 
 
-def given_agents(store: Store) -> Bools:
+def departed_agents(store: Store) -> Bools:
     """Say for each agent that the store knows whether it lives in another one now."""
     gone = np.zeros(len(store.agents()), np.bool_)
     for _, columns in store.chunks(GIVEN):
@@ -55,7 +55,7 @@ def given_agents(store: Store) -> Bools:
     return gone
 
 
-def put_given_agents(store: Store, gone: Bools) -> None:
+def put_departed_agents(store: Store, gone: Bools) -> None:
     """Note it, within a transaction."""
     store.put_chunk(GIVEN, 0, {"agent": np.flatnonzero(gone)})
 
@@ -70,12 +70,12 @@ def received_moves(store: Store) -> Ints:
 
 def agents_of_store(store: Store, most: int) -> AgentsOfStore:
     """Tell a source that is shared which agents live in the store."""
-    names, moves, gone, brought = store.agents(), Moves.of(store), given_agents(store), received_moves(store)
+    names, moves, gone, brought = store.agents(), Moves.of(store), departed_agents(store), received_moves(store)
     return AgentsOfStore(
         names=tuple(names),
         given=frozenset(names[i] for i in np.flatnonzero(gone).tolist()),
         moves={names[i]: int(brought[i]) for i in np.flatnonzero(brought).tolist()},
-        given_partitions=frozenset(moves.given),
+        departed_partitions=frozenset(moves.given),
         former_owners={int(partition): tuple(stores) for partition, stores in moves.former.items()},
         most=most,
     )
@@ -87,8 +87,8 @@ def moves_summary(store: Store) -> dict[str, Any] | None:
     if not moves.number:
         return None
     return {
-        "given_partitions": moves.given,
-        "given_agents": int(given_agents(store).sum()),
+        "departed_partitions": moves.given,
+        "departed_agents": int(departed_agents(store).sum()),
         "received_partitions": sorted(map(int, moves.former)),
         "received_agents": int((received_moves(store) > 0).sum()),
     }

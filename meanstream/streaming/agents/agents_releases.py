@@ -15,10 +15,10 @@ from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
-from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_places
+from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_positions
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
-from meanstream.streaming.events.topic_names import topics_place
+from meanstream.streaming.events.topic_names import topic_partition
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
 from meanstream.streaming.store.ledger_reader import LedgerReader
 from meanstream.streaming.store.spend_ledger import LedgerRows
@@ -110,13 +110,7 @@ def _counts(told: Ints, histogram: SampleHistogram) -> list[_WrittenCounts]:
 
 
 def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
-    """Public: the releases that a ledger of agents has charged, in their order and in blocks.
-
-    Raises
-    ------
-    LedgerFaultError
-        If the ledger is not what was written.
-    """
+    """Public: the releases that a ledger of agents has charged, in their order and in blocks."""
     for block in ledger.verified():
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]
@@ -139,14 +133,9 @@ OWN_RELEASES = "own releases"
 
 
 def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
-    """Go on with what each agent has released; stores of older versions have it in the ledger only."""
-    own, saved = followed.own, False
+    """Go on with what each agent has released."""
     for chunk, columns in store.chunks(OWN_RELEASES):
-        own.restore(chunk, columns)
-        saved = True
-    if own.combines and not saved:
-        for releases in releases_of_ledger(store.ledger):
-            own.observe(releases)
+        followed.own.restore(chunk, columns)
 
 
 def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:
@@ -182,11 +171,11 @@ def release_dead_letter_lines(
 ) -> EventLines:
     """Tell which records were not used and why."""
     position = np.array(rejects.position, np.int64)
-    places = [topics_place(source, number) for number in column_partitions(position).tolist()]
+    places = [topic_partition(source, number) for number in column_partitions(position).tolist()]
     columns: dict[str, Any] = {
         "reason": rejects.reason,
         "partition": [partition for _, partition in places],
-        "position": column_places(position).tolist(),
+        "position": column_positions(position).tolist(),
         "size": rejects.size,
     }
     if any(name != source for name, _ in places):  # several topics

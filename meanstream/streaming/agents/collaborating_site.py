@@ -1,4 +1,4 @@
-"""The public half of a federated deployment: everybody's releases, and the own agents' answers."""
+"""The public half of a federated deployment: everyone's releases, and the own agents' answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log = logging.getLogger("meanstream.collaborate")
 
 
 class ReleasesFeed(Protocol):
-    """Everybody's releases, as they come."""
+    """Everyone's releases, as they come."""
 
     @property
     def rejected(self) -> Counter[str]:
@@ -48,12 +48,12 @@ class ReleasesFeed(Protocol):
         ...
 
     def latest(self) -> Releases:
-        """Give everybody's newest release."""
+        """Give everyone's newest release."""
         ...
 
 
 class Collaborator:
-    """Answers the agents of one store from everybody's releases and their own samples.
+    """Answers the agents of one store from everyone's releases and their own samples.
 
     It keeps no state: everything is read again from the releases and from the store, and may be computed again at any
     time. The store is read while its engine runs on it.
@@ -61,7 +61,7 @@ class Collaborator:
     Parameters
     ----------
     releases : ReleasesFeed
-        Everybody's releases, those of the own agents among them.
+        Everyone's releases, those of the own agents among them.
     store : Path
         The store of the own agents (`run agent-side`).
     settings : AgentsSettings
@@ -115,13 +115,7 @@ class Collaborator:
                 self._health.watch(place)
 
     def run(self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False) -> CollaborationStats:
-        """Refresh until `stop()` is true, or once when everything that is there was read.
-
-        Raises
-        ------
-        StoreError, KafkaLostError
-            If the store or the releases cannot be read any more.
-        """
+        """Refresh until `stop()` is true, or once when everything that is there was read."""
         try:
             self._on_turn(self.stats)
             self._answer(stop, until_end=until_end)
@@ -172,7 +166,7 @@ class Collaborator:
         return np.asarray(same & (releases.tuned == (settings.mode == "tuned")), np.bool_)
 
     def _latest(self) -> Releases:
-        """Give everybody's newest release, with histograms that can have been made as the own agents' are."""
+        """Give everyone's newest release, with histograms that can have been made as the own agents' are."""
         latest, histogram = self._releases.latest(), self._settings.histogram
         if histogram is None:
             return latest

@@ -1,4 +1,4 @@
-"""What is counted where a store's agents are answered from everybody's releases."""
+"""What is counted where a store's agents are answered from everyone's releases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CollaborationStats(EngineStats):
 
 
 def collaboration_stats(stats: EngineStats) -> CollaborationStats:
-    """Take figures of answering from everybody's releases; those of an engine mean something else."""
+    """Take figures of answering from everyone's releases; those of an engine mean something else."""
     if not isinstance(stats, CollaborationStats):
         raise TypeError(f"figures must be of a collaboration, got {type(stats).__name__}")
     return stats

@@ -17,20 +17,7 @@ NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
 
 def read_covariates_file(place: str, key: str) -> AgentCovariates:
-    """Read declared attributes.
-
-    Parameters
-    ----------
-    place : str
-        Path of a CSV file with a header, or of a Parquet file (`.parquet`).
-    key : str
-        Column with the agents' names.
-
-    Raises
-    ------
-    ValueError
-        In one line, naming the column and the rule, never a value.
-    """
+    """Read declared attributes."""
     path = Path(place)
     try:
         found = path.stat()

@@ -1,4 +1,4 @@
-"""Public attributes of agents, as somebody declares them in a table: one row per agent, one column per attribute."""
+"""Public attributes of agents, as someone declares them in a table: one row per agent, one column per attribute."""
 
 from __future__ import annotations
 
@@ -21,24 +21,12 @@ from meanstream.operators.records import AnyInts, Ints
 from meanstream.operators.validation import closest_valid, printable
 
 NUMBERS_AS_TEXT, OF_THEM = 50, 0.9
-"""Text of so many different values, of which this share are numbers, is a column of numbers that was read as text."""
+"""Text of that many different values, of which this share are numbers, is a column of numbers that was read as text."""
 _SHOWN = 64
 
 
 def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
     """Read declared attributes.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        One row per agent. Text and truth values are categories; numbers and dates are numbers; a null is missing.
-    key : str
-        Column with the agents' names.
-
-    Raises
-    ------
-    ValueError
-        In one line, naming the column and the rule.
 
     Examples
     --------
@@ -97,13 +85,7 @@ def _names(table: pa.Table, key: str) -> list[str]:
 
 
 def declared_column(name: str, column: Any) -> pa.Array:
-    """Give the values of an attribute in one piece: of categories as text, of dates as days or the like.
-
-    Raises
-    ------
-    ValueError
-        If they are of no kind that an attribute may have.
-    """
+    """Give the values of an attribute in one piece: of categories as text, of dates as days or the like."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type

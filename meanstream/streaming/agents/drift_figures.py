@@ -20,7 +20,7 @@ from meanstream.streaming.events.wire import DriftEvent
 class DriftsOfReleases:
     """Public: whose releases show that their mean has changed, or may have.
 
-    **Privacy.** It follows from charged releases; what a refused one shows is left out, since nobody sees that release.
+    **Privacy.** It follows from charged releases; what a refused one shows is left out, since no one sees that release.
 
     Attributes
     ----------
@@ -42,15 +42,7 @@ class DriftsOfReleases:
 
     @classmethod
     def of(cls, batches: Sequence[ReleaseBatch], refused: Sequence[int]) -> Self:
-        """Find them.
-
-        Parameters
-        ----------
-        batches : sequence of ReleaseBatch
-            What was released.
-        refused : sequence of int
-            Places of the releases that were refused, among those of all batches.
-        """
+        """Find them."""
         some = [batch for batch in batches if len(batch.drift)]  # all that have releases, where there is a memory
         none = np.zeros(0, np.int64)
         drift = np.concatenate([none, *(batch.drift for batch in some)])

@@ -56,7 +56,7 @@ class DueEstimates:
             "stddev": options.stddev,
             "refresh": options.refresh,
             **({"quantiles": options.quantiles} if options.quantiles else {}),
-            **_place_of(options),
+            **_covariates_source(options),
         }
         self._estimates = PersonalEstimates(settings, options)
         self._refresh_time: float | None = None
@@ -65,7 +65,7 @@ class DueEstimates:
     def make(
         self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
     ) -> MadeEstimates | None:
-        """Refresh, if it is due: at the end for everybody, before that for agents with samples since the last time.
+        """Refresh, if it is due: at the end for everyone, before that for agents with samples since the last time.
 
         It is due once event time has come to another multiple of `refresh`, or `by_clock`.
         """
@@ -106,8 +106,8 @@ class DueEstimates:
         self._refresh_time, self.final = note["refresh_time"], note["final"]
 
 
-def _place_of(options: EngineOptions) -> dict[str, Any]:
-    """Say where public attributes come from, so that whoever answers from the store finds them."""
+def _covariates_source(options: EngineOptions) -> dict[str, Any]:
+    """Say where public attributes come from, so that anyone who answers from the store finds them."""
     declared = options.covariates
     return {} if declared is None or declared.place is None else {"covariates": list(declared.place)}
 

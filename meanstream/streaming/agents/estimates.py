@@ -1,4 +1,4 @@
-"""Everybody's personal estimate, computed from what everybody has released and one's own samples."""
+"""Everyone's personal estimate, computed from what everyone has released and one's own samples."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
 from meanstream.operators.collaboration.registry import (
-    FittedPopulation,
     ReleaseSummary,
     make_collaboration,
 )
 from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
-from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.streaming.agents.known_covariates import KnownCovariates
 from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
 from meanstream.streaming.agents.refreshed import AnsweredAgents
-from meanstream.streaming.agents.told_shares import ToldShares
+from meanstream.streaming.agents.told_shares import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
@@ -55,7 +54,7 @@ class PersonalEstimates:
             covariates=None if options.covariates is None else options.covariates.design,
             strangers=strangers,
         )
-        self.shares = ToldShares(settings, options)
+        self.shares = ShareEstimates(settings, options)
         self.median_half_width: float | None = None
         self.population: PublicPopulation | None = None  # at the last refresh
         self.answered: AnsweredAgents | None = None
@@ -64,19 +63,6 @@ class PersonalEstimates:
         self, names: list[str], latest: ReleaseColumns, own: OwnSamples, pool: VariancePosterior, time: float
     ) -> tuple[EventLines, EventLines]:
         """Fit the population once; estimate for the agents who ever had a sample.
-
-        Parameters
-        ----------
-        names : list of str
-            Names of all agents, by number.
-        latest : ReleaseColumns
-            Public: everybody's newest release, with the mean and the noise of all that its agent has released.
-        own : OwnSamples
-            Private: the samples of the agents to answer, summed up.
-        pool : VariancePosterior
-            Public: what is known of the variance of one sample, used where it is not known.
-        time : float
-            Event time up to which samples are included.
 
         Returns
         -------
@@ -93,7 +79,7 @@ class PersonalEstimates:
         return self._collaboration.summarize(latest)
 
     def fit_summary(self, summary: ReleaseSummary, pool: VariancePosterior) -> FittedPopulation:
-        """Public: fit the population to the summary of everybody's newest release."""
+        """Public: fit the population to the summary of everyone's newest release."""
         return self._collaboration.fit_summary(summary, pool if self._known is None else self._known)
 
     def answer(
@@ -150,7 +136,7 @@ class PersonalEstimates:
     def public_population(
         self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
     ) -> PublicPopulation:
-        """Public: what everybody's newest release says, without any agent's own samples; `names` by number."""
+        """Public: what everyone's newest release says, without any agent's own samples; `names` by number."""
         latest = self._covariates.of_releases(latest, names)
         fitted = self.fit_summary(self.summarize(latest), pool)
         description = self.description(fitted, pool)
@@ -187,7 +173,7 @@ class PersonalEstimates:
         own: OwnMeans,
         fitted: FittedPopulation,
         time: float | None,
-        told_shares: SharesAnswers | None,
+        share_estimates: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
         own = self._covariates.of_means(own, names, by_row=time is None)
@@ -199,9 +185,9 @@ class PersonalEstimates:
         told: list[str] = (
             [names[row] for row in range(len(own))] if time is None else [names[a] for a in own.agent.tolist()]
         )
-        if time is not None:  # where rows have a time each, nobody asks
+        if time is not None:  # where rows have a time each, no one asks
             made = self._answered(told, own, answer, interval, local_interval, time)
-            self.answered = self.shares.beside(made, told_shares)
+            self.answered = self.shares.attach(made, share_estimates)
         columns: dict[str, Any] = {
             "agent": told,
             "n": own.count.tolist(),
@@ -213,7 +199,7 @@ class PersonalEstimates:
             "class_size": answer.class_size.tolist(),
             "component": answer.component.tolist(),
             "membership": answer.membership.tolist(),
-            **self.shares.columns(told_shares),
+            **self.shares.columns(share_estimates),
         }
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2

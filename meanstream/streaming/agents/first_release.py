@@ -12,7 +12,7 @@ from meanstream.operators.durations import duration_text
 from meanstream.operators.records import Floats, Ints
 
 SHARE = 2
-"""It is looked again when one part of so many of the samples that wait is new; by no clock, so runs say the same."""
+"""It is looked again when one part of that many of the samples that wait is new; by no clock, so runs say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,6 @@ def expected_first_release(
     schedule: Counts | Every, lateness: float, *, counted: Ints, agent: Ints, times: Floats, since: float | None = None
 ) -> FirstRelease:
     """Say when the first release can be expected, if no agent has released yet.
-
-    Parameters
-    ----------
-    schedule : Counts or Every
-        When an agent releases.
-    lateness : float
-        Seconds that event time stays behind the newest sample.
-    counted : array of int, shape (n_agents,)
-        Samples of each agent that event time has passed.
-    agent : array of int, shape (n,)
-        Whose samples wait for event time.
-    times : array of float, shape (n,)
-        Their event times.
-    since : float, optional
-        Newest event time that was passed.
 
     Examples
     --------
@@ -91,15 +76,6 @@ def next_release(
     since: float | None = None,
 ) -> FirstRelease | None:
     """Say when the next release of any agent can be expected; None if all have made their last one.
-
-    Parameters
-    ----------
-    schedule, lateness, counted, agent, times, since
-        As of `expected_first_release`.
-    spent : array of int, shape (n_agents,)
-        Releases that each agent has made.
-    horizon : int
-        Releases that each may make.
 
     Examples
     --------

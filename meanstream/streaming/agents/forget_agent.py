@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.streaming.agents.agents_homes import given_agents
+from meanstream.streaming.agents.agents_homes import departed_agents
 from meanstream.streaming.agents.move_agents import settle_move
 from meanstream.streaming.agents.moved_agents import PENDING, agents_at_rest, replace_chunk_rows
 from meanstream.streaming.engine.engine_loop import HISTORY
@@ -46,18 +46,6 @@ class ForgottenAgent:
 def forget_agent(store: Store, name: str) -> ForgottenAgent:
     """Erase all that is private of an agent from a store at rest; its further samples are rejected.
 
-    Parameters
-    ----------
-    store : Store
-        Opened for writing, without an engine.
-    name : str
-        Of the agent.
-
-    Raises
-    ------
-    StoreError
-        If the store does not have the agent, it lives in another store, or somebody reads the store meanwhile.
-
     Notes
     -----
     **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths that a page has shown
@@ -74,7 +62,7 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
     if name not in names:
         raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
     number = names.index(name)
-    if given_agents(store)[number]:
+    if departed_agents(store)[number]:
         raise StoreError(f"agent must live in this store, got {name!r}, which was moved to another: forget it there")
     spent = store.ledger.spent()
     releases = int(spent[number]) if number < len(spent) else 0

@@ -1,4 +1,4 @@
-"""Codes of the public attributes of agents, beside their releases and their own means."""
+"""Codes of the public attributes of agents, next to their releases and their own means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the budgets of a running engine end: its ledger followed from beside, a part at a time."""
+"""When the budgets of a running engine end: its ledger followed from next to, a part at a time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from meanstream.streaming.store.state_store import Store, StoreError
 PAGE_SECONDS = 15.0
 """Between two looks at a ledger for a page, which asks every second."""
 LONG_SECONDS, REST = 0.1, 20
-"""After a look that took so long the next one is later, by so many times as long."""
+"""After a look that took so long the next one is later, by that many times as long."""
 BLOCKS = 64
-"""Blocks of a ledger that one look reads, so that whoever asks is answered soon."""
+"""Blocks of a ledger that one look reads, so that anyone who asks is answered soon."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,10 +1,10 @@
 """Moves the agents of a partition from one store to another: state, budget and place in the topic, or nothing.
 
 Three commits. The giver notes what it is about to do, and to whom. The taker takes everything in one transaction: that
-is the move. The giver drops what it gave. Whoever is killed in between leaves a giver with a note, which is settled by
-looking into the taker, before the giver lets anything out: either the taker has the move, and the giver drops its part,
-or it does not, and the note is taken back. So there is no time at which both could release, and none at which neither
-could.
+is the move. The giver drops what it gave. Anyone who is killed in between leaves a giver with a note, which is settled
+by looking into the taker, before the giver lets anything out: either the taker has the move, and the giver drops its
+part, or it does not, and the note is taken back. So there is no time at which both could release, and none at which
+neither could.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
-from meanstream.streaming.agents.agents_homes import Moves, given_agents, put_given_agents, received_moves
+from meanstream.streaming.agents.agents_homes import Moves, departed_agents, put_departed_agents, received_moves
 from meanstream.streaming.agents.moved_agents import copy_agents, drop_agents
 from meanstream.streaming.engine.engine_homes import home_partitions
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
@@ -41,25 +41,11 @@ def move_partition(
 ) -> dict[str, Any]:
     """Move a partition with its agents; both stores are at rest and open for writing.
 
-    Parameters
-    ----------
-    giver, taker : Store
-        Of one deployment: the same name, settings, secret and source.
-    partition : int
-        Of the topic. Its agents are those whose newest sample came from it.
-    after : callable
-        Called after each commit, with its name.
-
     Returns
     -------
     dict
         How many agents and ledger rows were moved, how many agents stay because it is not known where they live, and
         event time in both stores.
-
-    Raises
-    ------
-    StoreError
-        If the stores do not belong together, something was not delivered yet, or the giver does not read the partition.
 
     Notes
     -----
@@ -84,13 +70,7 @@ def move_partition(
 
 
 def settle_move(store: Store) -> None:
-    """End a move that was interrupted: as the taker says, it happened or it did not.
-
-    Raises
-    ------
-    StoreError
-        If the taker cannot be asked.
-    """
+    """End a move that was interrupted: as the taker says, it happened or it did not."""
     note = store.state(MOVING)
     if not note:
         return
@@ -117,7 +97,7 @@ def settle_move(store: Store) -> None:
 def _moved_numbers(store: Store, partition: int) -> Ints:
     """Give the agents of a store that live in a partition, by number."""
     homes = home_partitions(store)
-    return np.flatnonzero((homes == partition) & ~given_agents(store))
+    return np.flatnonzero((homes == partition) & ~departed_agents(store))
 
 
 def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
@@ -179,9 +159,9 @@ def _take(giver: Store, taker: Store, settings: AgentsSettings, partition: int, 
     moves.number = max(moves.number, others.number) + 1
     with taker.transaction():
         here, facts = copy_agents(giver, taker, settings, partition, number)
-        gone, brought = given_agents(taker), received_moves(taker)
+        gone, brought = departed_agents(taker), received_moves(taker)
         gone[here], brought[here] = False, moves.number
-        put_given_agents(taker, gone)
+        put_departed_agents(taker, gone)
         some = np.flatnonzero(brought)
         taker.put_chunk("received", 0, {"agent": some, "move": brought[some]})
         former = [*others.former.get(str(partition), []), giver.public_id()]
@@ -189,7 +169,7 @@ def _take(giver: Store, taker: Store, settings: AgentsSettings, partition: int, 
         moves.given = [one for one in moves.given if one != partition]
         moves.done = [*moves.done, move]
         moves.save(taker)
-    unknown = int(np.count_nonzero((home_partitions(giver) < 0) & ~given_agents(giver)))
+    unknown = int(np.count_nonzero((home_partitions(giver) < 0) & ~departed_agents(giver)))
     return {"partition": partition, "agents": len(number), **facts, "agents_of_unknown_partition": unknown}
 
 
@@ -203,9 +183,9 @@ def _drop(giver: Store, settings: AgentsSettings, partition: int) -> None:
         taker.close()
     with giver.transaction():
         drop_agents(giver, settings, partition, number)
-        gone = given_agents(giver)
+        gone = departed_agents(giver)
         gone[number] = True
-        put_given_agents(giver, gone)
+        put_departed_agents(giver, gone)
         moves.given = sorted({*moves.given, partition})
         moves.former.pop(str(partition), None)
         moves.save(giver)

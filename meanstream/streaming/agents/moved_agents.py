@@ -60,7 +60,7 @@ def copy_agents(
 
 def agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
     """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release."""
-    agents = Agents(settings, _never_asked())
+    agents = Agents(settings, _no_noise())
     agents.add_agents(store.agents())
     for chunk, columns in store.chunks("agents"):
         agents.restore_chunk(chunk, columns)
@@ -68,7 +68,7 @@ def agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
     return agents
 
 
-def _never_asked() -> KeyedNoise:
+def _no_noise() -> KeyedNoise:
     """Make the noise of agents that release nothing."""
     return KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
 
@@ -76,7 +76,7 @@ def _never_asked() -> KeyedNoise:
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
     """Forget the state of agents that live elsewhere; their names and ledger rows stay, as what was released here."""
     agents = agents_at_rest(giver, settings)
-    fresh = Agents(settings, _never_asked())
+    fresh = Agents(settings, _no_noise())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
     for chunk in agents.dirty_chunks():
@@ -139,7 +139,7 @@ def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
 def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
     """Let the taker know how many samples of each person count already.
 
-    A hash tells a person of an agent, and nobody whose it is: those of the agents that stay are copied, too, and do
+    A hash tells a person of an agent, and no one whose it is: those of the agents that stay are copied, too, and do
     nothing there. Should their agents follow, what was counted since is counted, and nothing twice.
     """
     if settings.per_person is None:
@@ -160,7 +160,7 @@ def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
 def _copy_state(giver: Store, taker: Store, settings: AgentsSettings, partition: int) -> tuple[float, float]:
     """Let the taker go on reading the partition, and know all releases; give the event time of each."""
     source = source_identity_of(giver)
-    assert source is not None  # noqa: S101 - it was asked for
+    assert source is not None  # noqa: S101 - it was requested
     keep_source_identity_in(taker, source)
     given, name = giver.state("engine"), source["source"]
     position = given["positions"][name]

@@ -39,13 +39,7 @@ class OwnState:
 
 
 def own_settings(path: Path) -> AgentsSettings:
-    """Read the settings that a store was begun with.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, none that an engine has begun, or one of another kind.
-    """
+    """Read the settings that a store was begun with."""
     store = Store.read(path)
     try:
         identity = store.state("identity")
@@ -61,18 +55,12 @@ def own_settings_if_begun(path: Path) -> AgentsSettings | None:
     """Read the settings that a store was begun with; None if there is no store that an engine has begun."""
     try:
         return own_settings(path) if path.is_file() else None
-    except StoreError:  # whoever opens it for writing says what is wrong
+    except StoreError:  # anyone who opens it for writing says what is wrong
         return None
 
 
 def read_own_state(path: Path, settings: AgentsSettings, known: OwnState | None = None) -> OwnState | None:
-    """Read the agents of a store; None if nothing was taken in, what is known if nothing was since.
-
-    Raises
-    ------
-    StoreError
-        If the store is damaged, or of an older version.
-    """
+    """Read the agents of a store; None if nothing was taken in, what is known if nothing was since."""
     store = Store.read(path)
     try:
         state = store.state("engine")

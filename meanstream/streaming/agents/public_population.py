@@ -1,4 +1,4 @@
-"""What everybody's releases said at one refresh, for whoever may see it: everybody."""
+"""What everyone's releases said at one refresh, for anyone who may see it: everyone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.registry import FittedPopulation, answers_from_releases
+from meanstream.operators.collaboration.registry import answers_from_releases
+from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
 
 MOST_SHOWN = 1024
-"""Agents that a summary of the population looks at; of more, so many evenly spaced ones."""
+"""Agents that a summary of the population looks at; of more, that many evenly spaced ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicPopulation:
-    """Public: what everybody's releases said at one refresh.
+    """Public: what everyone's releases said at one refresh.
 
     **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
     from it is post-processing.
@@ -57,7 +58,7 @@ class PublicPopulation:
     def precision(self) -> tuple[Floats, Floats]:
         """Half-width of the interval and effective class size that the releases alone give to each agent.
 
-        The interval is around what anybody can estimate from the releases (`answers_from_releases`), within the bounds.
+        The interval is around what anyone can estimate from the releases (`answers_from_releases`), within the bounds.
         Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
         """
         answer = self.answers()
@@ -87,6 +88,6 @@ class PublicPopulation:
 
 
 def population_count_probability(description: Mapping[str, Any]) -> float | None:
-    """Public: how likely means, or their spread, go with counts in a population; None where nobody has asked."""
+    """Public: how likely means, or their spread, go with counts in a population; None where no one has asked."""
     probability = description.get("count_probability")
     return None if probability is None else 1.0 - float(probability["same"])

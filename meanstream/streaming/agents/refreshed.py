@@ -1,4 +1,4 @@
-"""What agents were told at one refresh, as a record that outlives the turn."""
+"""The answers of one refresh, as a record that outlives the turn."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class AnsweredAgents:
         Their intervals.
     effective_class_size : float array, shape (n,)
         Variance of what each agent has alone, its own samples, over that of its estimate: its gain by collaboration.
-    asked : tuple of str
-        Quantiles and exceedances that each was told, too.
-    told : float array, shape (n, asked, 3)
+    questions : tuple of str
+        Quantiles and exceedances that each answer has, too.
+    shares : float array, shape (n, questions, 3)
         Their values with both ends of their intervals.
     """
 
@@ -43,8 +43,8 @@ class AnsweredAgents:
     local: Floats
     local_interval: Floats
     effective_class_size: Floats
-    asked: tuple[str, ...] = ()
-    told: Floats = field(default_factory=lambda: np.zeros((0, 0, 3)))
+    questions: tuple[str, ...] = ()
+    shares: Floats = field(default_factory=lambda: np.zeros((0, 0, 3)))
 
     def number(self, name: str) -> int | None:
         """Give the number of an agent by its name; None if it was not answered."""
@@ -54,7 +54,7 @@ class AnsweredAgents:
             return None
 
     def row(self, number: int) -> dict[str, Any] | None:
-        """Give what one agent was told; None if it was not answered."""
+        """Give the answer of one agent; None if it has none."""
         found = np.flatnonzero(self.agent == number)
         if not len(found):
             return None
@@ -68,5 +68,5 @@ class AnsweredAgents:
             "local": float(self.local[at]),
             "local_lower": float(self.local_interval[at, 0]),
             "local_upper": float(self.local_interval[at, 1]),
-            **({"told": dict(zip(self.asked, self.told[at].tolist(), strict=True))} if self.asked else {}),
+            **({"shares": dict(zip(self.questions, self.shares[at].tolist(), strict=True))} if self.questions else {}),
         }

@@ -28,7 +28,7 @@ from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 AGAIN = 10.0
-"""A store is read again after so many times the seconds that it took, at the earliest: the engine has its own work."""
+"""Earliest next read of a store, in multiples of the seconds that the last one took: the engine has its own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Commit:
 
 
 class StoreAnswers:
-    """Private: answers agents from a store that an engine fills, each from its own samples and everybody's releases.
+    """Private: answers agents from a store that an engine fills, each from its own samples and everyone's releases.
 
     **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the store. It spends
     nothing.
@@ -68,13 +68,7 @@ class StoreAnswers:
         self._lock = threading.Lock()  # one reads, the others wait and take what it has read
 
     def answer(self, name: str) -> dict[str, Any] | None:
-        """Give an agent's estimate, its age and its budget; None if the store has no sample of it that counts.
-
-        Raises
-        ------
-        StoreError
-            If there is no store, it is damaged, or none of agents.
-        """
+        """Give an agent's estimate, its age and its budget; None if the store has no sample of it that counts."""
         with self._lock:
             if time.monotonic() >= self._read_again:
                 began = time.monotonic()
@@ -144,13 +138,7 @@ def _answer_options(store: Store) -> EngineOptions:
 
 
 def covariates_of_last_run(store: Store) -> AgentCovariates | None:
-    """Public: read the attributes that the last run has answered agents with, if there were any.
-
-    Raises
-    ------
-    StoreError
-        If their file cannot be read any more.
-    """
+    """Public: read the attributes that the last run has answered agents with, if there were any."""
     place = (store.state("delivered") or {}).get("answers", {}).get("covariates")
     if place is None:
         return None

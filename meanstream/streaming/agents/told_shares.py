@@ -1,4 +1,4 @@
-"""Quantiles and exceedances that agents are told: a prior fitted to everybody's histograms, one's own samples."""
+"""Quantiles and exceedances of agents: a prior fitted to all histograms, and an agent's own samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares, SharesAnswers, asked_in_words
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries, SharesAnswers, query_labels
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
@@ -40,41 +40,33 @@ def _key(names: Sequence[str]) -> Ints:
     return np.asarray(keyed_owner_words(names)[:, 0] >> np.uint64(1)).astype(np.int64)
 
 
-class ToldShares:
-    """Answers what is asked of agents' distributions.
+class ShareEstimates:
+    """Estimates quantiles and exceedances of agents' distributions.
 
     **Privacy.** The prior is fitted to public releases only. An answer mixes in its agent's own samples: it is
     addressed to that agent.
     """
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
-        self._asked = AskedShares(settings, options.quantiles, options.level)
+        self._queries = ShareQueries(settings, options.quantiles, options.level)
         self._alone = options.collaboration == "none"
         self._keys = np.zeros(0, np.int64)
 
     @property
-    def asked(self) -> bool:
-        """Whether anything is asked that can be answered."""
-        settings = self._asked.settings
-        return settings.histogram is not None and bool(self._asked.quantiles or settings.exceeds)
+    def wanted(self) -> bool:
+        """Whether there are questions that can be answered."""
+        settings = self._queries.settings
+        return settings.histogram is not None and bool(self._queries.quantiles or settings.exceeds)
 
     def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior | None:
-        """Public: learn the prior from everybody's newest histogram; None where nothing is asked.
-
-        Parameters
-        ----------
-        found : HistogramColumns
-            Of all agents, or of those of the least keys.
-        key : int array (n,)
-            Number of 63 bits of each agent's name, the same on every host.
-        """
-        if not self.asked:
+        """Public: learn the prior from everyone's newest histogram; None where nothing is requested."""
+        if not self.wanted:
             return None
-        return SharesPrior.alone(self._asked.law.widths) if self._alone else self._asked.fit(found, key)
+        return SharesPrior.alone(self._queries.law.widths) if self._alone else self._queries.fit(found, key)
 
     def fit_newest(self, names: Sequence[str], latest: ReleaseColumns) -> SharesPrior | None:
-        """Public: learn it from everybody's newest release; who has a number in `names` once keeps it."""
-        if not self.asked:
+        """Public: learn it from everyone's newest release; who has a number in `names` once keeps it."""
+        if not self.wanted:
             return None
         found = histograms_of_releases(latest)
         known, needed = len(self._keys), int(found.agent.max(initial=-1)) + 1
@@ -84,33 +76,33 @@ class ToldShares:
 
     def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
         """Private: answer the agents that have samples, by these; None without a prior."""
-        return None if prior is None else self._asked.own(prior, own.cells[own.count > 0])
+        return None if prior is None else self._queries.own(prior, own.cells[own.count > 0])
 
     def released(self, prior: SharesPrior, found: HistogramColumns) -> SharesAnswers:
         """Public: answer agents by what they have released."""
-        return self._asked.released(prior, found)
+        return self._queries.released(prior, found)
 
-    def beside(self, answered: AnsweredAgents, told: SharesAnswers | None) -> AnsweredAgents:
-        """Private: put answers beside those on means."""
-        if told is None:
+    def attach(self, answered: AnsweredAgents, answers: SharesAnswers | None) -> AnsweredAgents:
+        """Private: add answers to those on means."""
+        if answers is None:
             return answered
-        asked = asked_in_words(self._asked.quantiles, self._asked.settings.exceeds)
-        both = np.concatenate([told.quantiles, told.exceeds], axis=1)
-        return replace(answered, asked=tuple(asked), told=both)
+        questions = query_labels(self._queries.quantiles, self._queries.settings.exceeds)
+        both = np.concatenate([answers.quantiles, answers.exceeds], axis=1)
+        return replace(answered, questions=tuple(questions), shares=both)
 
-    def columns(self, told: SharesAnswers | None) -> dict[str, list[Any]]:
-        """Private: give answers as columns of `PersonalEstimate`; those that nobody asks for are left out."""
-        if told is None:
+    def columns(self, answers: SharesAnswers | None) -> dict[str, list[Any]]:
+        """Private: give answers as columns of `PersonalEstimate`; columns without a question are left out."""
+        if answers is None:
             return {}
         found: dict[str, list[Any]] = {}
-        for name, kind, places, answers in (
-            ("quantiles", _Quantile, self._asked.quantiles, told.quantiles),
-            ("exceeds", _Exceedance, self._asked.settings.exceeds, told.exceeds),
+        for name, kind, thresholds, values in (
+            ("quantiles", _Quantile, self._queries.quantiles, answers.quantiles),
+            ("exceeds", _Exceedance, self._queries.settings.exceeds, answers.exceeds),
         ):
-            if places:
-                rows = answers.tolist()
+            if thresholds:
+                rows = values.tolist()
                 found[name] = [
-                    [kind(at, value, (low, high)) for at, (value, low, high) in zip(places, row, strict=True)]
+                    [kind(at, value, (low, high)) for at, (value, low, high) in zip(thresholds, row, strict=True)]
                     for row in rows
                 ]
         return found

@@ -23,10 +23,10 @@ class Connected(Protocol):
 
     @property
     def watched(self) -> bool:
-        """Whether everybody may know whether it has a problem."""
+        """Whether everyone may know whether it has a problem."""
 
     def connection_problem(self) -> str | None:
-        """Say why nobody answers, or None; quick, and from any thread."""
+        """Say why no one answers, or None; quick, and from any thread."""
 
 
 class EngineHealth:
@@ -35,7 +35,7 @@ class EngineHealth:
     Parameters
     ----------
     silent_seconds : float
-        After so long without a sign of life the process is taken for dead. Longer than any turn takes: whoever asks
+        After so long without a sign of life the process is taken for dead. Longer than any turn takes: anyone who asks
         may kill the process.
     stuck_seconds : float
         A delivery that takes longer has a sink that is down.

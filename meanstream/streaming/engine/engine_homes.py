@@ -29,7 +29,7 @@ class Homes:
         self._changed: set[int] = set()
 
     def note(self, agents: int, agent: Ints, partition: Ints) -> None:
-        """Take samples in the order of arrival, of so many agents."""
+        """Take samples in the order of arrival, of that many agents."""
         missing = np.full(agents - len(self.partitions), UNKNOWN, np.int64)
         self.partitions = np.concatenate([self.partitions, missing])
         other = self.partitions[agent] != partition
@@ -58,7 +58,7 @@ def home_partitions(store: Store) -> Ints:
 
 
 def put_home_partitions(store: Store, homes: Ints) -> None:
-    """Write it anew for all agents of a store, within a transaction."""
+    """Write it again for all agents of a store, within a transaction."""
     for chunk in range(-(-len(homes) // CHUNK)):
         part = homes[chunk * CHUNK : (chunk + 1) * CHUNK]
         store.put_chunk(HOMES, chunk, {"partition": part.astype(np.int32)})

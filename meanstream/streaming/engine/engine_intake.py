@@ -124,7 +124,7 @@ class Intake:
         self.names = store.agents()
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._forgotten = frozenset(self.names[number] for number in forgotten_agents(store).tolist())
-        self._tell_full()
+        self._warn_full()
         self._watermark.restore(state)
         for number, columns in store.chunks("pending"):
             self._buffer.restore(number, columns, self.watermark)
@@ -231,10 +231,10 @@ class Intake:
                     self.names.append(name)
                 of_code[code] = self._numbers[name]
             number = of_code[samples.agent]
-            self._tell_full()
+            self._warn_full()
         return number
 
-    def _tell_full(self) -> None:
+    def _warn_full(self) -> None:
         """Say once in a process that no further agent is taken; how many there are is public."""
         if len(self.names) >= self._options.max_agents and not self._stats.full:
             self._stats.full = True

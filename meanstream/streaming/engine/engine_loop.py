@@ -32,7 +32,7 @@ HISTORY = "history"
 
 
 class KeptHistory(Protocol):
-    """What is to outlive a restart beside the engine's own state, as plain values; both are for the engine's thread."""
+    """Plain values that outlive a restart with the engine's own state; both are for the engine's thread."""
 
     def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
         """Give what is to be kept, None if nothing new is worth a write."""
@@ -82,13 +82,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._ended = False  # the last commit took in the end of a bounded source
 
     def run(self, stop: Callable[[], bool] = never_stop_loop) -> Stats:
-        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
-
-        Raises
-        ------
-        StoreError, SourceLostError, SinkLostError
-            If the store, the source or a sink cannot be used any more. Another run continues.
-        """
+        """Work until the source ends or `stop()` is true between two batches; everything is then committed."""
         if not self._resumed:
             self.resume()
         self._deliver(stop, ended=self._ended)
@@ -118,13 +112,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         return self.stats
 
     def resume(self) -> None:
-        """Continue from the last commit, if there is one.
-
-        Raises
-        ------
-        ValueError
-            If source or sinks are not those that the store was used with.
-        """
+        """Continue from the last commit, if there is one."""
         self._resumed = True
         self.delivery.require_own(self._source.elsewhere if isinstance(self._source, Shared) else None)
         self._store.keep()  # partitions are owned in its name from here on
@@ -188,7 +176,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._deliver(stop, ended=ended)
 
     def _report(self, began: float | None = None) -> None:
-        """Tell whoever watches that all is committed and delivered, after a turn that began then."""
+        """Tell anyone who watches that all is committed and delivered, after a turn that began then."""
         if began is not None:
             self.stats.batch_seconds = time.perf_counter() - began
         self.health.turned()

@@ -9,6 +9,7 @@ from typing import Literal
 from meanstream.operators.agents.agents_settings import WIDEST
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.covariates.prior_with_covariates import PRIORS
+from meanstream.operators.collaboration.registry import collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.operators.validation import require, require_between, require_positive, valid_float
@@ -40,8 +41,9 @@ class EngineOptions:
         public (a release tells of how many it is, a report that its user took part) and cannot depend on a value.
     late : {"reject", "accept"}
         What becomes of late samples. "accept" lets them count from now on, at the watermark: for replayed records.
-    collaboration : str
-        How an agent learns from the releases: "learned_prior", "pooled_prior", "james_stein", "tests" or "none".
+    collaboration : str or Collaboration
+        How an agent learns from the releases: "learned_prior", "pooled_prior", "james_stein", "tests" or "none". An
+        object of your own becomes its name, under which this process has it.
     level : float
         Nominal coverage of the intervals.
     stddev : float or None
@@ -51,7 +53,7 @@ class EngineOptions:
         Public attributes of the agents, by declaration: the learned prior knows their effects. They are for
         "learned_prior" and "pooled_prior".
     quantiles : tuple of float
-        Quantiles of its own values that an agent is told, where the settings have a histogram; each in (0, 1).
+        Quantiles of its own values that an agent gets, if the settings have a histogram; each in (0, 1).
     refresh : float or None
         Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
         most once per commit; 0: at each commit; None: only at the end of a bounded source.
@@ -88,6 +90,7 @@ class EngineOptions:
     poll: float = 0.1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "collaboration", collaboration_name(self.collaboration))
         require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
         for name in ("allowed_lateness", "max_future", *(() if self.refresh is None else ("refresh",))):
             value = valid_float(name, getattr(self, name))

@@ -1,4 +1,4 @@
-"""What the engine counts; plain numbers for whoever shows them."""
+"""What the engine counts; plain numbers for anyone who shows them."""
 
 from __future__ import annotations
 

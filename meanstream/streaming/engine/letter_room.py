@@ -14,7 +14,7 @@ _KIND = "dead letters"
 
 
 class LetterRoom:
-    """Lets so many rejected records of a store, the first ones, be told one by one; the rest are counted only.
+    """Lets that many rejected records of a store, the first ones, be told one by one; the rest are counted only.
 
     The number is that of all letters that the store has ever posted, replays included; it is kept in the store. With
     a greater limit a later run goes on to tell.
@@ -28,7 +28,7 @@ class LetterRoom:
     stats : EngineStats
         Counts those that are not told (`letters_unwritten`).
     asked : bool
-        Whether anybody is told: otherwise no letter is made, and none takes room.
+        Whether anyone is told: otherwise no letter is made, and none takes room.
     warns : bool
         Whether one line of the log says that the room is full; where the number of rejected records is private, none.
 

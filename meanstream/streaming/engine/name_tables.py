@@ -15,7 +15,7 @@ Column = TypeVar("Column", bound=np.ndarray)
 
 
 class NameTable(Generic[Column]):
-    """An entry for each name of a source's directory; made anew where the source begins its directory anew.
+    """An entry for each name of a source's directory; made again where the source begins its directory again.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ class NameTable(Generic[Column]):
 
 
 def name_table_without_numbers(names: list[str]) -> Ints:
-    """Give everybody -1: not entered yet."""
+    """Give everyone -1: not entered yet."""
     return np.full(len(names), -1, np.int64)
 
 
 def name_table_sender_hashes(names: list[str]) -> Words:
-    """Give hashes that tell senders apart, where an accident harms nobody; they are the same from run to run."""
+    """Give hashes that tell senders apart, where an accident harms no one; they are the same from run to run."""
     return np.fromiter((crc32(name.encode()) for name in names), np.uint64, len(names))
 
 
 def name_table_owner_hashes(names: list[str]) -> Words:
-    """Give hashes that tell agents apart, whoever chose the names."""
+    """Give hashes that tell agents apart, anyone who chose the names."""
     return keyed_owner_words(names)[:, 0]

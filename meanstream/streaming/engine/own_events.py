@@ -36,13 +36,13 @@ class OwnEvents:
     option : str
         What names the sink, for messages.
     key : callable
-        What a line is known by; None if it is no event of the role: somebody else's text is left alone.
+        What a line is known by; None if it is no event of the role: someone else's text is left alone.
     knows : callable
         `knows(store, since, keys)` says whether the store has written all of them; those that it has not noted as
         delivered come of rows of its ledger after `since`, or of its outbox.
     named : bool
-        Whether the events name their deployment: in a topic, which others write to, those of others are not told apart
-        otherwise, and only files and folders are looked at.
+        Whether the events name their deployment: in a topic, which others write to, those of others are not
+        distinguished otherwise, and only files and folders are looked at.
     """
 
     role: str
@@ -52,13 +52,7 @@ class OwnEvents:
     named: bool = True
 
     def require(self, store: Store, sinks: Sinks, elsewhere: Elsewhere | None = None) -> None:
-        """Refuse the sink if it holds other events of its role than those of the store, or of agents of other stores.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the place, and what to do.
-        """
+        """Refuse a sink that holds events of its role that are neither of the store nor of agents of other stores."""
         sink = getattr(sinks, self.role)
         if not isinstance(sink, Remembers) or not (self.named or isinstance(sink, SinkOnDisk)):
             return
@@ -78,12 +72,12 @@ class OwnEvents:
 def require_own_events(
     store: Store, sinks: Sinks, own: Collection[OwnEvents], elsewhere: Elsewhere | None = None
 ) -> None:
-    """Refuse sinks beside which a store must not begin or go on; call before anything is begun.
+    """Refuse sinks next to which a store must not begin or go on; call before anything is begun.
 
     Stores that read parts of one source may have one name and write to one topic: `elsewhere` says whose agents live in
     another of them.
 
-    Somebody may have said on record that the store is an older copy, and its input the same: then nothing is refused.
+    Someone may have said on record that the store is an older copy, and its input the same: then nothing is refused.
     """
     if not store.state(OLDER_COPY):
         for one in own:
@@ -126,7 +120,7 @@ _CHARGED, _NAMED = msgspec.json.Decoder(_Charged), msgspec.json.Decoder(_Named)
 
 
 def _agent(line: bytes) -> str:
-    """Tell whose an event is; empty if it is nobody's."""
+    """Tell whose an event is; empty if it is no one's."""
     try:
         return _NAMED.decode(line).agent
     except (msgspec.MsgspecError, UnicodeDecodeError):

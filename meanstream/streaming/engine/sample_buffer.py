@@ -12,7 +12,7 @@ from meanstream.operators.records import Floats, Ints, Words
 from meanstream.streaming.store.state_snapshot import Columns
 
 MAX_PIECES = 256
-"""Beyond so many, pieces are merged into one."""
+"""Beyond that many, pieces are merged into one."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from meanstream.streaming.store.state_snapshot import Columns
 from meanstream.streaming.store.state_store import Store
 
 MAX_IDS = 4_000_000
+_KIND = "agent ids"
 
 
 class _Run:
@@ -61,7 +62,7 @@ class SeenIds:
             order = np.argsort(key, kind="stable")
         again = np.zeros(len(key), np.bool_)
         again[order[1:]] = same
-        again[order] |= self._found(ordered)
+        again[order] |= self._lookup(ordered)
         return again
 
     def known(self, key: Words) -> Bools:
@@ -71,10 +72,10 @@ class SeenIds:
             return np.zeros(len(key), np.bool_)
         order = np.argsort(key)
         found = np.zeros(len(key), np.bool_)
-        found[order] = self._found(key[order])
+        found[order] = self._lookup(key[order])
         return found
 
-    def _found(self, ordered: Words) -> Bools:
+    def _lookup(self, ordered: Words) -> Bools:
         """Look sorted ids up."""
         self._settle()
         found = np.zeros(len(ordered), np.bool_)
@@ -153,9 +154,6 @@ class SeenIds:
 class AgentIds:
     """The ids of recent samples, each agent's own: who sends another's id first takes nothing from it.
 
-    Until ids were each agent's own they were everybody's. Those of a store from then stay so until they are forgotten:
-    a sample that repeats one of them, whoever sends it, may be one that was counted.
-
     Examples
     --------
     >>> seen, id_of = AgentIds(), np.array([5, 5, 5], np.uint64)
@@ -165,15 +163,15 @@ class AgentIds:
     """
 
     def __init__(self) -> None:
-        self._seen, self._everybodys = SeenIds(), SeenIds()
+        self._seen = SeenIds()
 
     def duplicates(self, key: Words, owner: Words) -> Bools:
         """Say which ids were seen of their agents, in an earlier batch or earlier in this one."""
-        return self._seen.duplicates(key ^ owner) | self._everybodys.known(key)
+        return self._seen.duplicates(key ^ owner)
 
     def known(self, key: Words, owner: Words) -> Bools:
         """Say which ids were seen of their agents in an earlier batch."""
-        return self._seen.known(key ^ owner) | self._everybodys.known(key)
+        return self._seen.known(key ^ owner)
 
     def add(self, key: Words, owner: Words, time: Floats) -> None:
         """Remember ids, none of them known, with their event times."""
@@ -182,24 +180,18 @@ class AgentIds:
     def forget(self, before: float) -> None:
         """Drop ids whose event time is before this."""
         self._seen.forget(before)
-        self._everybodys.forget(before)
 
     def save(self, store: Store) -> None:
         """Write what changed within the transaction of a store."""
-        for kind, seen in self._kinds().items():
-            new, dropped = seen.changes()
-            for number, columns in new.items():
-                store.put_chunk(kind, number, columns)
-            store.drop_chunks(kind, dropped)
+        new, dropped = self._seen.changes()
+        for number, columns in new.items():
+            store.put_chunk(_KIND, number, columns)
+        store.drop_chunks(_KIND, dropped)
 
     def restore(self, store: Store) -> None:
         """Continue from what was saved."""
-        for kind, seen in self._kinds().items():
-            for number, columns in store.chunks(kind):
-                seen.restore(number, columns)
-
-    def _kinds(self) -> dict[str, SeenIds]:
-        return {"agent ids": self._seen, "ids": self._everybodys}
+        for number, columns in store.chunks(_KIND):
+            self._seen.restore(number, columns)
 
 
 def _since(piece: Columns, before: float) -> Columns:

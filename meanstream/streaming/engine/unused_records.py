@@ -17,7 +17,7 @@ MAX_NOTED = 1 << 20
 """So many records of a source at most are noted, 8 MiB; a replay does not find what is rejected after them."""
 
 PIECE = 1024
-"""Positions in a row of the store; the newest row is written anew until it is full."""
+"""Positions in a row of the store; the newest row is written again until it is full."""
 
 COUNTED = "duplicate"
 """A record that was rejected for this reason repeats one that was counted: nothing is left to be used."""
@@ -29,7 +29,7 @@ FINAL = frozenset({COUNTED, "forgotten", "other_store", *UNCOUNTED.values()})
 class UnusedRecords:
     """Notes in each commit of an engine which records of its source were not used, and may be used one day.
 
-    A place of dead letters may be another store's, and anybody may have written to it. This store's own note decides:
+    A place of dead letters may be another store's, and anyone may have written to it. This store's own note decides:
     what it did not note as unused it has counted, or has yet to read, and a replay must not count it.
 
     **Privacy.** Positions of records that were not used are public facts. That a replay counts nothing twice is part

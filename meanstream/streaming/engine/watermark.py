@@ -12,7 +12,7 @@ from meanstream.operators.limits import QUORUM
 from meanstream.operators.records import Bools, Floats, Ints, Words
 
 ALONE = 1000
-"""A sender that has sent so many records of a partition in a row, and no other between them, speaks for itself."""
+"""A sender that has sent that many records of a partition in a row, and no other between them, speaks for itself."""
 TAIL = 4096
 """Of a batch in order the last samples decide, where they show two senders."""
 
@@ -36,7 +36,7 @@ class Watermark:
     One sender's clock cannot make the others late: with a quorum of two, the newest time of a partition is one that two
     senders have reached. A sender that has sent the last `ALONE` records of the partition speaks for itself. Where a
     partition has one sender, the second may be one of another partition: that moves the watermark, and decides of no
-    sample beside it.
+    sample next to it.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Watermark:
 
     @property
     def last(self) -> float:
-        """Newest event time that anybody has sent."""
+        """Newest event time that anyone has sent."""
         return max((self.newest, *(leading.time for leading in self._leading.values())))
 
     def by_clock(self, seconds: float) -> float:

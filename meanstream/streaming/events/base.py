@@ -42,4 +42,4 @@ class PublicEvent(Event):
 
 
 class PrivateEvent(Event):
-    """Never leaves the trust domain: it holds raw data, or is addressed to its owner and to nobody else."""
+    """Never leaves the trust domain: it holds raw data, or is addressed to its owner and to no one else."""

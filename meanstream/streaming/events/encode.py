@@ -17,7 +17,7 @@ from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import Event
 
 BLOCK = 1 << 10
-"""Events are encoded so many at a time: what is made on the way stays in the cache of the processor."""
+"""Events are encoded that many at a time: what is made on the way stays in the cache of the processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class EventLines:
 
 
 class _Encoded(Sequence[bytes]):
-    """Lines as they were encoded, many in one piece: taken apart when one of them is asked for, and not before."""
+    """Lines as they were encoded, many in one piece: taken apart when one of them is requested, and not before."""
 
     def __init__(self, blocks: list[bytes], count: int) -> None:
         self._blocks, self._count = blocks, count
@@ -84,15 +84,6 @@ def encode_columns_as_lines(
     kind: type[Event], columns: Mapping[str, Sequence[Any] | Ints], constants: dict[str, Any]
 ) -> EventLines:
     """Encode columns of plain values, all of one length.
-
-    Parameters
-    ----------
-    kind : type of event
-        What each line is; the order of its fields is the order in the line.
-    columns : dict of str to sequence
-        Strings, integers, finite floats, None, or pairs of finite floats; an array of integer rows is one of lists.
-    constants : dict of str to value
-        Fields that are the same in each line.
 
     Examples
     --------

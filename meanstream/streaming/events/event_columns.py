@@ -11,7 +11,7 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 
 Position = dict[str, Any]
-"""Where to resume a source: plain JSON values, opaque to everybody but the source."""
+"""Where to resume a source: plain JSON values, opaque to everyone but the source."""
 
 PARTITION_SHIFT = 44
 """The position of a record holds the source's partition in the bits above these; a file is partition 0."""
@@ -23,13 +23,13 @@ def column_partitions(position: Ints) -> Ints:
     Examples
     --------
     >>> at = column_position(3, np.array([7, 8]))
-    >>> column_partitions(at).tolist(), column_places(at).tolist()
+    >>> column_partitions(at).tolist(), column_positions(at).tolist()
     ([3, 3], [7, 8])
     """
     return position >> PARTITION_SHIFT
 
 
-def column_places(position: Ints) -> Ints:
+def column_positions(position: Ints) -> Ints:
     """Line, row or offset of each record within its partition."""
     return position & ((1 << PARTITION_SHIFT) - 1)
 
@@ -59,7 +59,7 @@ class SampleColumns:
     position : int array
         Line or row in the source, from 1; with several partitions, see `column_position`.
     person : uint64 array or None
-        Keyed hash of whose sample each is; None where persons are not told apart.
+        Keyed hash of whose sample each is; None where persons are not distinguished.
     """
 
     names: list[str]

@@ -12,7 +12,7 @@ from meanstream.operators.records import Ints, Words
 MAX_ID_BYTES = 256
 
 PERSONS = b" of persons"
-"""Key of the hash of persons: no secret, so that whoever reads a person's samples, and how, counts them as one's."""
+"""Key of the hash of persons: no secret, so that anyone who reads a person's samples, and how, counts them as one's."""
 
 
 @lru_cache(maxsize=4)
@@ -25,16 +25,7 @@ def _table(key: bytes) -> Words:
 def hash_ids(data: np.ndarray, offsets: Ints, key: bytes = b"") -> Words:
     """Hash byte strings that lie one after the other: simple tabulation hashing, a table look-up per byte.
 
-    Two different ids collide with probability 2**-64 over the key, which whoever writes the ids does not know.
-
-    Parameters
-    ----------
-    data : uint8 array
-        The bytes of all ids.
-    offsets : int array of shape (n + 1,)
-        Where each id starts, and the end; no id is empty or longer than 256 bytes.
-    key : bytes
-        Secret, the same for the life of a store.
+    Two different ids collide with probability 2**-64 over the key, which anyone who writes the ids does not know.
 
     Examples
     --------

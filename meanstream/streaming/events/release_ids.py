@@ -16,15 +16,6 @@ def release_ids(
 
     Deployment and agent are percent-encoded. Ids of a store that was begun before deployments had names have none.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Of all agents, by number.
-    agent, index : sequence of int
-        Number of the agent and index of the release, of each release.
-    deployment : str, optional
-        Name of the deployment.
-
     Examples
     --------
     >>> release_ids(["N14228", "tail 7"], [0, 1], [3, 1], deployment="flights")

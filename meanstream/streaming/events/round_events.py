@@ -28,7 +28,7 @@ class Report(PublicEvent):
 class Charge(PublicEvent):
     """Public: a user's data entered a round with a trusted curator, and the user's budget was charged for it.
 
-    **Privacy.** It says that the user took part, which is public; what was released of everybody together is made of
+    **Privacy.** It says that the user took part, which is public; what was released of everyone together is made of
     noised sums.
     """
 
@@ -55,7 +55,7 @@ class StageReports(PublicEvent):
 
 
 class StageResult(PublicEvent):
-    """Public: what a stage of a round found; the users that are asked next make their reports from it."""
+    """Public: what a stage of a round found; the users that are queried next make their reports from it."""
 
     topic: ClassVar[str] = "stage_result"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")

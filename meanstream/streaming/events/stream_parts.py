@@ -1,4 +1,4 @@
-"""What events of agents are made of: noised counts of a release, and answers of an estimate beside its mean."""
+"""What events of agents are made of: noised counts of a release, and answers of an estimate next to its mean."""
 
 from __future__ import annotations
 

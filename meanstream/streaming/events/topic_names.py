@@ -28,13 +28,7 @@ def topics_joined(source: str) -> tuple[str, ...]:
 
 
 def topics_partition(topic: int, partition: int, name: str) -> int:
-    """Give the number of a partition of one topic among several.
-
-    Raises
-    ------
-    ValueError
-        If the topic, which has this name, has too many.
-    """
+    """Give the number of a partition of one topic among several."""
     require(
         partition < MOST_PARTITIONS,
         "source",
@@ -44,14 +38,14 @@ def topics_partition(topic: int, partition: int, name: str) -> int:
     return (topic + 1) << TOPIC_SHIFT | partition
 
 
-def topics_place(source: str, partition: int) -> tuple[str, int]:
+def topic_partition(source: str, partition: int) -> tuple[str, int]:
     """Give the name and the partition under which others know the partition of a source.
 
     Examples
     --------
-    >>> topics_place("orders,returns", topics_partition(1, 3, "returns"))
+    >>> topic_partition("orders,returns", topics_partition(1, 3, "returns"))
     ('returns', 3)
-    >>> topics_place("a,b.csv", 0)
+    >>> topic_partition("a,b.csv", 0)
     ('a,b.csv', 0)
     """
     names, topic = topics_joined(source), partition >> TOPIC_SHIFT

@@ -280,11 +280,6 @@ EVENTS: dict[str, type[Event]] = {
 def wire_event_schema(name: str) -> dict[str, Any]:
     """JSON Schema of an event type, as it is written to a sink.
 
-    Raises
-    ------
-    ValueError
-        If no event type has this name.
-
     Examples
     --------
     >>> sorted(wire_event_schema("dead_letter")["properties"])

@@ -1,4 +1,4 @@
-"""A server in a thread of its own, from an address that somebody typed to a port that is closed again."""
+"""A server in a thread of its own, from an address that someone typed to a port that is closed again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ _LOOKS_FOR_THE_END = 0.1
 
 def parse_server_address(address: str, option: str = "metrics") -> tuple[str, int]:
     """Split an address, the value of the option of this name, into host and port.
-
-    Raises
-    ------
-    ValueError
-        If it is not `HOST:PORT`.
 
     Examples
     --------
@@ -52,11 +47,6 @@ class BackgroundServer(Generic[Listening]):
         What listens.
     handler : type of BaseHTTPRequestHandler
         What answers one connection.
-
-    Raises
-    ------
-    ValueError
-        If the address is none, or cannot be listened on.
     """
 
     def __init__(

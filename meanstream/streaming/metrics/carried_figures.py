@@ -10,18 +10,10 @@ from typing import Any, TypeGuard
 def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> dict[str, Any] | None:
     """Public: what a window's answer hands on to the next window; None where it hands on nothing.
 
-    Parameters
-    ----------
-    answer : mapping
-        A window estimate as an event, or whatever a file holds in its place: what is not as the engine writes it is
-        left out.
-    lower, upper : float
-        Declared bounds of a value.
-
     Returns
     -------
     dict
-        `windows`: how many windows it was learned from, since it began or began anew. `half_width`: of the narrow
+        `windows`: how many windows it was learned from, since it began or began again. `half_width`: of the narrow
         window that the next round asks in, in the value's unit; None while reports on the bounds are all there is.
         `gain`: how many times as large the standard error would be, had every user of this window reported on the
         bounds and nothing been carried; None with fewer than two such reports. `contradicts`: why this window's reports
@@ -34,7 +26,7 @@ def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> di
     users votes for the spread. It is not that of the interval, which reaches as far as reports on the bounds leave it
     open, unless `tails` is declared.
 
-    **Privacy.** A function of one public event (`round_events.WindowEstimate`), for anybody.
+    **Privacy.** A function of one public event (`round_events.WindowEstimate`), for anyone.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What `run collaborate` shows: to everybody, to who runs it, and on its page."""
+"""What `run collaborate` shows: to everyone, to who runs it, and on its page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_RELEASES = (
 
 
 class CollaborationMetrics(Metrics):
-    """Turns the figures of answering from everybody's releases into Prometheus metrics.
+    """Turns the figures of answering from everyone's releases into Prometheus metrics.
 
     What an engine of agents has, too, keeps its name. Nothing is charged here, so nothing of budgets is shown: that is
     for the engine of the store.
@@ -27,7 +27,7 @@ class CollaborationMetrics(Metrics):
     Notes
     -----
     **Privacy.** Shown are counts, the event time of the own agents' samples (public, as of the engine that takes them
-    in) and post-processing of everybody's releases; nothing of the estimates but how many were written.
+    in) and post-processing of everyone's releases; nothing of the estimates but how many were written.
     """
 
     counters: ClassVar[dict[str, str]] = {
@@ -72,7 +72,7 @@ class PrivateCollaborationMetrics(PrivateMetrics):
 
 
 class CollaborationTelemetry(AgentsTelemetry):
-    """Telemetry of answering from everybody's releases: that of agents, without budgets.
+    """Telemetry of answering from everyone's releases: that of agents, without budgets.
 
     Notes
     -----

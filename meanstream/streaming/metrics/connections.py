@@ -1,6 +1,6 @@
 """A bound on the connections of a server, and on what is a request.
 
-Clients that say nothing cost no thread for long, and keep nobody out; none can put words into another's mouth.
+Clients that say nothing cost no thread for long, and keep no one out; none can put words into another's mouth.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MAX_CONNECTIONS = 64
 
 
 class BoundedThreads(ThreadingMixIn, HTTPServer):
-    """One thread per connection, and so many at most: for one more the oldest of them is closed.
+    """One thread per connection, and that many at most: for one more the oldest of them is closed.
 
     An answer takes milliseconds, so the oldest one is a client that has said nothing, or reads nothing.
     """
 
     daemon_threads = True
-    block_on_close = False  # whoever keeps a connection must not keep the engine from ending
+    block_on_close = False  # anyone who keeps a connection must not keep the engine from ending
     request_queue_size = 128
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -10,7 +10,7 @@ from meanstream.streaming.store.state_store import Store, StoreError
 
 
 def disk_ledger_size(path: Path) -> tuple[int, int] | tuple[None, None]:
-    """Give the rows and bytes of a ledger as its end says, read beside the engine; none where it cannot be read."""
+    """Give the rows and bytes of a ledger as its end says, read next to the engine; none where it cannot be read."""
     try:
         with closing(Store.read(path)) as store:
             head = store.ledger.head()

@@ -51,7 +51,7 @@ SPENT = tuple(k / 10 for k in range(11))
 CLASS_SIZES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 LEFT_SECONDS = tuple(86_400.0 * days for days in (0, 1, 7, 30, 90, 180, 365, 730, 1825, 3650))
 HALVINGS = 12
-"""The buckets of half-widths are half the range of a value and so many halvings of it."""
+"""The buckets of half-widths are half the range of a value and that many halvings of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class Metrics(Collector):
 
     Notes
     -----
-    **Privacy.** Metrics are outputs that anybody may read. Shown are counts, event times, what was released or refused,
-    and post-processing of the releases. Half-widths and effective class sizes are those that anybody could compute from
+    **Privacy.** Metrics are outputs that anyone may read. Shown are counts, event times, what was released or refused,
+    and post-processing of the releases. Half-widths and effective class sizes are those that anyone could compute from
     the releases (`PublicPopulation.precision`); those of the personal estimates, and the number of clipped values,
     depend on raw values and are not shown. No metric has a label of an agent. Durations are shown and assumed not to
     depend on values.
@@ -188,7 +188,7 @@ class Metrics(Collector):
         self._commits, self._deliveries = stats.commits, stats.deliveries
 
     def application(self) -> Callable[..., Any]:
-        """Return the WSGI application that answers a scrape, in the format that was asked for."""
+        """Return the WSGI application that answers a scrape, in the format that was requested."""
         return make_wsgi_app(self._registry)
 
     def exposition(self) -> bytes:

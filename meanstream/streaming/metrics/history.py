@@ -52,7 +52,7 @@ def kept_history(
 ) -> dict[str, Any]:
     """Write the courses as plain values; of a long flow every second point, or fewer.
 
-    The newest half-widths of each agent, on which the next point is built, are kept of so many agents as take little
+    The newest half-widths of each agent, on which the next point is built, are kept of that many agents as take little
     room; with more of them the course after a restart begins with those who are answered then.
     """
     step = -(-len(flow) // MOST_FLOW) or 1

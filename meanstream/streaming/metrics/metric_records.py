@@ -18,7 +18,7 @@ Quantiles = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """The engine's counts after a turn, so many seconds after the begin; as in `EngineStats`, nothing private.
+    """The engine's counts after a turn, that many seconds after the begin; as in `EngineStats`, nothing private.
 
     `clock` is the time of day, in seconds.
     """
@@ -176,15 +176,6 @@ def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnR
 
 def budget_histogram_record(agents: int, spent: Sequence[int], horizon: int | None) -> dict[str, Any]:
     """Public: a histogram of what the agents have spent, and what the one that spent most has.
-
-    Parameters
-    ----------
-    agents : int
-        All agents, also those that came since `spent` was counted and have spent nothing.
-    spent : sequence of int
-        Number of agents by what they have spent: entry k has spent k.
-    horizon : int or None
-        What each may spend; None for no limit.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The engine's HTTP side: /metrics for Prometheus, /healthz and /readyz for whoever runs the process."""
+"""The engine's HTTP side: /metrics for Prometheus, /healthz and /readyz for anyone who runs the process."""
 
 from __future__ import annotations
 
@@ -28,11 +28,6 @@ class MetricsServer(BackgroundServer["_Server"]):
         What /metrics shows.
     health : EngineHealth
         What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with the reason.
-
-    Raises
-    ------
-    ValueError
-        If the address is none, or cannot be listened on.
 
     Notes
     -----

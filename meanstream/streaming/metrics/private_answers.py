@@ -22,7 +22,7 @@ CLIPPED = "Samples outside the bounds, which counted as the nearest one."
 class PrivateMetrics(Metrics):
     """Private: turns what only the operator of an engine of agents may know into Prometheus metrics.
 
-    Every series has the label `trust="private"`, also those of the process, whose names are everybody's.
+    Every series has the label `trust="private"`, also those of the process, whose names are everyone's.
 
     Notes
     -----

@@ -46,7 +46,7 @@ class RecentRate:
 
     def per_second(self, now: float) -> float:
         """Tell how many came per second since a minute ago, or since the begin; from any thread."""
-        points = tuple(self._points) or ((now, self._count),)  # as it begins anew
+        points = tuple(self._points) or ((now, self._count),)  # as it begins again
         since = now - WINDOW_SECONDS
         before = [point for point in points if point[0] <= since]
         begin, count = (since, before[-1][1]) if before else points[0]

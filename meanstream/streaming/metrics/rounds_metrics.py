@@ -35,7 +35,7 @@ class RoundsMetrics(Metrics):
     """Turns the public figures of an engine of rounds into Prometheus metrics; an agent is a user here.
 
     What both engines have keeps its name. Of the answers only the newest is shown: the windows of a replay come faster
-    than anybody scrapes, and all of them are in the sink of the means.
+    than anyone scrapes, and all of them are in the sink of the means.
 
     Notes
     -----

@@ -29,7 +29,7 @@ class RoundsTelemetry(Telemetry):
     Notes
     -----
     **Privacy.** Everything it keeps is public: it takes `public_stats` of the figures, and takes it in only where that
-    has changed. How many windows end in one turn depends on how many samples everybody sends: the version of what is
+    has changed. How many windows end in one turn depends on how many samples everyone sends: the version of what is
     shown is a function of what is shown, and not of how often something was.
     """
 

@@ -21,7 +21,7 @@ class StatisticianMetrics(RoundsMetrics):
 
     Notes
     -----
-    **Privacy.** All that this side reads are reports, which everybody may read: its counts say nothing else.
+    **Privacy.** All that this side reads are reports, which everyone may read: its counts say nothing else.
     """
 
     counters: ClassVar[dict[str, str]] = {

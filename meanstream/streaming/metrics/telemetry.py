@@ -207,7 +207,7 @@ class AgentsTelemetry(Telemetry):
         return kept_history(points, (*self._before, *flow_points(turns)), self._answered_until, self._newest.rows)
 
     def restore_history(self, kept: dict[str, Any]) -> None:
-        """Go on from the course that a run before has shown; agents' own histories begin anew."""
+        """Go on from the course that a run before has shown; agents' own histories begin again."""
         points, self._before, self._answered_until, self._newest.rows = restored_history(kept)
         with self._lock:
             for point in points:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.event_columns import PARTITION_SHIFT, column_partitions, column_places
+from meanstream.streaming.events.event_columns import PARTITION_SHIFT, column_partitions, column_positions
 from meanstream.streaming.events.topic_names import topics_index, topics_joined, topics_own_positions, topics_position
 from meanstream.streaming.events.wire import DeadLetter, Reason
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
@@ -107,7 +107,7 @@ class DeadLetters:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Give one plain record per letter."""
-        columns = (self.reason, self.source, self.partition, column_places(self.position), self.size)
+        columns = (self.reason, self.source, self.partition, column_positions(self.position), self.size)
         for reason, source, partition, place, size in zip(*(column.tolist() for column in columns), strict=True):
             yield {
                 "reason": REASONS[reason],
@@ -128,7 +128,7 @@ class DeadLetters:
         groups = []
         for at in np.split(order, starts[1:]) if len(self) else []:
             group = self.take(at)
-            place, size = column_places(group.position), group.size[group.size >= 0]
+            place, size = column_positions(group.position), group.size[group.size >= 0]
             groups.append(
                 {
                     "reason": REASONS[group.reason[0]],
@@ -160,18 +160,7 @@ def dead_letters_still_unused(letters: DeadLetters, store: Store) -> DeadLetters
 
 
 def read_dead_letters(location: str) -> DeadLetters:
-    """Read all dead letters of a place; what is no dead letter is counted and left out.
-
-    Parameters
-    ----------
-    location : str
-        A `.jsonl` file, also `.gz` or `.zip`, a `.parquet` folder, or `kafka://...`: what a topic holds now.
-
-    Raises
-    ------
-    ValueError
-        If there is no such place, or it cannot be read.
-    """
+    """Read all dead letters of a place; what is no dead letter is counted and left out."""
     if is_kafka_location(location):
         from meanstream.streaming.kafka.reading.scan import scan_values
 

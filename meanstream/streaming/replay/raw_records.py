@@ -19,7 +19,7 @@ from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import source_class, source_kind
-from meanstream.streaming.own_paths import require_own_path_beside_no_store
+from meanstream.streaming.own_paths import require_no_store_file
 from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
 
@@ -37,20 +37,6 @@ def read_raw_records(
     the source and its longest record.
 
     **Privacy.** Private: this is the raw data that dead letters leave out.
-
-    Parameters
-    ----------
-    location : str
-        A file or topic as `meanstream.streaming.open_source.open_source` takes it.
-    positions : int array
-        Lines or rows, from 1, or partitions and offsets; those that the source does not have are left out.
-    max_record_bytes : int
-        Longer lines are left out.
-
-    Raises
-    ------
-    ValueError
-        If the source does not exist, or cannot be read.
     """
     if is_kafka_location(location):
         from meanstream.streaming.kafka.reading.scan import scan_records
@@ -83,20 +69,6 @@ def write_raw_records(path: Path, location: str, positions: Ints, *, max_record_
     The file is of the source's kind (of Parquet and topics: JSONL), so that its records can be mended and fed in again.
 
     **Privacy.** Private: raw data. The file can be read by its owner only.
-
-    Parameters
-    ----------
-    path : Path
-        A file that does not exist.
-    location, positions
-        See `read_raw_records`.
-    max_record_bytes : int
-        Read longer lines than a source would, up to so many bytes.
-
-    Raises
-    ------
-    ValueError
-        If the file cannot be made, or is a place that others read; if the source cannot be read.
     """
     head = raw_records_heading(location)
     records = read_raw_records(location, positions, max_record_bytes=max(max_record_bytes, MAX_LINE_BYTES))
@@ -112,22 +84,9 @@ def write_raw_records(path: Path, location: str, positions: Ints, *, max_record_
 
 @contextmanager
 def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
-    """Create a file that its owner only can read, and that did not exist; it is removed again if writing fails.
-
-    Parameters
-    ----------
-    name : str
-        Option that named it, for the message.
-    path : Path
-        The file.
-
-    Raises
-    ------
-    ValueError
-        If anything is there (a file, a link, a terminal, standard output), or the folder cannot be written to.
-    """
+    """Create a file that its owner only can read, and that did not exist; it is removed again if writing fails."""
     require(str(path) != "-", name, "be a new file", "-")
-    require_own_path_beside_no_store(name, path)
+    require_no_store_file(name, path)
     require(path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path))
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

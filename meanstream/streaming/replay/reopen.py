@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.event_columns import Position, column_partitions, column_places
+from meanstream.streaming.events.event_columns import Position, column_partitions, column_positions
 from meanstream.streaming.events.topic_names import topics_own_positions
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
@@ -41,17 +41,7 @@ Reopen = Callable[[Position, Ints | None], Opened]
 
 
 def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> Reopen:
-    """Make what opens a source again, in the order in which it stands.
-
-    Parameters
-    ----------
-    location : str
-        As for `open_source`, or `kafka://...`: read up to where it ends now, beside whoever else reads it.
-    mapping : ColumnMapping
-        Which column means what; it need not be the one by which the store was filled.
-    id_key : bytes
-        Secret key of the hash of ids.
-    """
+    """Make what opens a source again, in the order in which it stands."""
     path = location.removeprefix(FOLLOW)
     recognized: list[tuple[Position, tuple[int, ...]]] = []
 
@@ -112,11 +102,11 @@ def reopened_source_name(location: str) -> str:
 
 def _first_of_each(positions: Ints) -> dict[int, int]:
     """Give the first place of each partition."""
-    partition, place = column_partitions(positions), column_places(positions)
+    partition, place = column_partitions(positions), column_positions(positions)
     return {number: int(place[partition == number].min()) for number in np.unique(partition).tolist()}
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """Give what changes when anybody writes to a file: it is read once, however often it is opened."""
+    """Give what changes when anyone writes to a file: it is read once, however often it is opened."""
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

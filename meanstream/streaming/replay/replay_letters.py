@@ -59,24 +59,6 @@ def prepare_replay(store: Store, name: str, reopen: Reopen, letters: DeadLetters
 
     **Privacy.** A replay adds samples to the sums, each once. Noise, ledger and horizon are those of the store: no
     release is made again, and no index has a second noise.
-
-    Parameters
-    ----------
-    store : Store
-        Opened for writing.
-    name : str
-        Name of the source.
-    reopen : callable
-        See `meanstream.streaming.replay.reopen.reopening`.
-    letters : DeadLetters
-        Of any source; those of others are left out.
-    sort : bool
-        Replay in event-time order.
-
-    Raises
-    ------
-    ValueError
-        If the store has not read the source, or it is not the same any more.
     """
     state = store.state("engine")
     positions = {} if state is None else state["positions"]

@@ -18,18 +18,6 @@ def require_same_file(path: Path, position: Position) -> None:
 
     Records are known by their places. In a file into which lines were inserted, the places of records that were not
     used may hold samples that were counted.
-
-    Parameters
-    ----------
-    path : Path
-        A text file or a Parquet file.
-    position : mapping
-        That a store has of it, read sorted or as it stands.
-
-    Raises
-    ------
-    ValueError
-        Naming the ways out.
     """
     whole: Position = position["source"] if "sorted_row" in position else position
     if "row" not in whole:

@@ -24,7 +24,7 @@ class SelectedSource:
     """Reads a bounded source whole and gives the chosen records, in the order of event time unless told not to.
 
     Its batches carry the position that the store has for the source, unchanged: what was read of the source stays
-    where it was. It cannot be resumed; what is left is chosen anew.
+    where it was. It cannot be resumed; what is left is chosen again.
 
     Parameters
     ----------

@@ -55,13 +55,7 @@ class CalendarDays:
 
     @classmethod
     def parse(cls, text: str) -> CalendarDays | None:
-        """Read `month`, `week:sunday` or `day@Europe/Berlin`; None if it is no unit of the calendar.
-
-        Raises
-        ------
-        ValueError
-            If the weekday or the time zone is not known.
-        """
+        """Read `month`, `week:sunday` or `day@Europe/Berlin`; None if it is no unit of the calendar."""
         named, at, zone = text.partition("@")
         unit, colon, weekday = named.partition(":")
         if unit not in LONGEST:

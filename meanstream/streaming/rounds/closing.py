@@ -20,7 +20,7 @@ What has closed is committed together with the reports, so a restart repeats it.
 That tells of its own user only, who took part by writing in time or did not.
 
 What remains: the moment is the first one between two batches at which the clock has passed. A batch and its delivery
-take time, which is longer if somebody sends more. That is time that computing takes, not data, and moves the moment by
+take time, which is longer if someone sends more. That is time that computing takes, not data, and moves the moment by
 no more than one batch.
 """
 
@@ -72,7 +72,7 @@ class WindowClosing:
             if moment <= self.reached or not source.hold():
                 return False
             self._moment = moment
-        return source.at_hold()
+        return source.reached_hold()
 
     @property
     def begun(self) -> bool:
@@ -80,19 +80,7 @@ class WindowClosing:
         return self.reached != _NEVER
 
     def close(self, newest: float, now: float, *, last_end: int | None, ended: bool) -> int:
-        """Close what is due after a batch.
-
-        Parameters
-        ----------
-        newest : float
-            Newest event time of the batch that is plausible; -inf where there is none.
-        now : float
-            The clock.
-        last_end : int or None
-            When the last open window ends.
-        ended : bool
-            Whether the source has ended.
-        """
+        """Close what is due after a batch."""
         if ended:
             self.reached = max(self.reached, self.reached if last_end is None else last_end)
         elif isinstance(self._source, InOrder) and self._source.in_order:

@@ -25,7 +25,7 @@ def report_event_lines(this: WindowRound, stage: int, users: Sequence[str], repo
 
 
 def complete_event_line(this: WindowRound, stage: int, reports: int) -> EventLines:
-    """Tell that all reports of a stage are out, so many."""
+    """Tell that all reports of a stage are out, that many."""
     start, end = _ends(this)
     users = this.settings.design_users(this.users)
     event = StageReports(round_id=this.id, start=start, end=end, stage=stage, users=users, reports=reports)
@@ -42,15 +42,7 @@ def stage_event_line(this: WindowRound, stage: int, tally: Tally, public: Public
 
 
 def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> EventLines:
-    """Write the answer as an event, in the value's unit.
-
-    Parameters
-    ----------
-    estimate : Estimate
-        On [-1, 1].
-    users : int
-        How many users' reports were counted, over all stages; or how many users' samples, by a curator.
-    """
+    """Write the answer as an event, in the value's unit."""
     there = estimate.in_unit(*this.settings.ends)
     start, end = _ends(this)
     interval = np.stack([there.lower, there.upper], axis=-1).tolist()

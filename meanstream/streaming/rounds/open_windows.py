@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize_numbered_windows
-from meanstream.streaming.rounds.user_places import UserPlaces
+from meanstream.streaming.rounds.user_places import UserSlots
 from meanstream.streaming.rounds.window_widths import Window, Windows
 from meanstream.streaming.store.state_snapshot import Columns
 
@@ -39,7 +39,7 @@ class OpenWindows:
     get none before they are more than it may hold.
     """
 
-    def __init__(self, windows: Windows, places: UserPlaces | None = None) -> None:
+    def __init__(self, windows: Windows, places: UserSlots | None = None) -> None:
         self._windows = windows
         self._places = places
         self._pieces: dict[int, _WindowPiece] = {}
@@ -120,7 +120,7 @@ class OpenWindows:
         return [(window, part.tolist()) for window, part in zip(found, parts, strict=True)]
 
     def _compact(self) -> None:
-        """Join pieces of about the same size, so that a sum is written anew about once per power of `ALIKE`."""
+        """Join pieces of about the same size, so that a sum is written again about once per power of `ALIKE`."""
         for window, numbers in self._grouped():
             entries = sum(len(self._pieces[number].sums) for number in numbers)
             if self._places is not None and entries >= self._places.hold:

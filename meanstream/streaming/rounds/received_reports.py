@@ -16,7 +16,7 @@ from meanstream.streaming.sources.lines import LineReader
 _READ_LINES = 65_536
 
 
-class ReportsPlace(Protocol):
+class ReportsLocation(Protocol):
     """Where users' sides write.
 
     Attributes
@@ -51,7 +51,7 @@ class ReportsFile:
                 yield from block.lines()
 
     def grew(self) -> bool:
-        """Say no: whoever wants more runs again."""
+        """Say no: anyone who wants more runs again."""
         return False
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class ReceivedReports:
     forgotten: int = 0
 
     def forget(self) -> None:
-        """Let go of reports that nobody asks for any more, but for their number."""
+        """Let go of reports that no one asks for any more, but for their number."""
         self.forgotten += len(self.users)
         self.users, self.payload, self.epsilon = [], [], []
 

@@ -38,7 +38,7 @@ class Outcome:
     rows : LedgerRows
         Reports, each charged to its user; charges for an answer, by a trusted curator.
     events : list of EventLines
-        Public events beside the reports.
+        Public events next to the reports.
     refused : int
         Users whose data did not enter, because their budget does not pay for another round.
     finished : int
@@ -72,7 +72,7 @@ class Directory:
 
 
 def rounds_run_order(words: Words) -> Ints:
-    """Give the order of users by the hash of their names: public, whenever and however often somebody was seen.
+    """Give the order of users by the hash of their names: public, whenever and however often someone was seen.
 
     **Privacy.** In the order of arrival, reports would tell whose sample came before whose.
     """
@@ -94,8 +94,8 @@ class RoundRunner:
     Notes
     -----
     **Privacy.** A user makes one report per round, in the stage that a public hash of its name says, and none if its
-    budget does not pay for it: then its data does not enter. Reports are ledger rows; whoever calls this commits them
-    before anything is written. With a trusted curator the ledger rows are the charges of everybody who takes part.
+    budget does not pay for it: then its data does not enter. Reports are ledger rows; anyone who calls this commits
+    them before anything is written. With a trusted curator the ledger rows are the charges of everyone who takes part.
     """
 
     def __init__(self, settings: RoundsSettings, secret: bytes, directory: Directory) -> None:
@@ -107,7 +107,7 @@ class RoundRunner:
         self.carried: Public | None = None  # what the last window's public results show the next one
 
     def begin(self, charged: Ints) -> None:
-        """Start a turn: so many rounds are charged to each user, by number."""
+        """Start a turn: that many rounds are charged to each user, by number."""
         missing = max(len(self.directory.names) - len(charged), 0)
         self._index = np.r_[charged, np.zeros(missing, np.int64)]
         self._reserved = self._index.copy()
@@ -161,7 +161,7 @@ class RoundRunner:
         outcome.finished += 1
 
     def _curate(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
-        """Run all releases of a trusted curator; everybody who takes part is charged for the answer."""
+        """Run all releases of a trusted curator; everyone who takes part is charged for the answer."""
         sums = sums.take(rounds_run_order(self.directory.words(sums.user)))
         summaries = sums.summaries(self.directory.words(sums.user), self._settings.grid)
 

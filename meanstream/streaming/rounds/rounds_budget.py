@@ -72,13 +72,7 @@ class RoundsBudgets:
 
 
 def has_rounds_budget(store: Path) -> bool:
-    """Tell whether a store is that of the users' side of rounds.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, it is damaged, or it is a statistician's, which charges nobody.
-    """
+    """Tell whether a store is that of the users' side of rounds."""
     opened = Store.read(store)
     try:
         identity = opened.state("identity")
@@ -91,20 +85,7 @@ def has_rounds_budget(store: Path) -> bool:
 
 
 def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
-    """Count what every user has spent; an engine may be running on the store. Every row of the ledger is checked.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file; see `has_rounds_budget`.
-    as_of : float, optional
-        Count windows that ended by this event time only, in seconds.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, or its ledger is not what was written.
-    """
+    """Count what every user has spent; an engine may be running on the store. Every row of the ledger is checked."""
     opened = Store.read(store)
     try:
         names, settings = opened.agents(), opened.state("identity")["settings"]

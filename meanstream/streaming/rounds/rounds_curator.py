@@ -22,30 +22,14 @@ NO_SIDES = "a trusted curator sees every sample, so there is no users' side that
 
 
 def _curator_of(this: WindowRound) -> CentralEstimator:
-    """Give the estimator of a round with a trusted curator.
-
-    Raises
-    ------
-    ValueError
-        If the estimator is one of local privacy.
-    """
+    """Give the estimator of a round with a trusted curator."""
     estimator = this.estimator
     require(estimator.trust == "central", "estimator", "be one of central trust here", estimator.name)
     return cast(CentralEstimator, estimator)
 
 
 def curator_sum(this: WindowRound, release: int, public: Public, summaries: Summaries) -> Tally:
-    """Private: add up what one release asks of some of the users, exactly and without noise, in any order.
-
-    Parameters
-    ----------
-    release : int
-        From 0.
-    public : dict
-        What the releases before found; empty for the first.
-    summaries : Summaries
-        Private: some or all of the users of the window; those of other cohorts have no part in it.
-    """
+    """Private: add up what one release asks of some of the users, exactly and without noise, in any order."""
     step: CentralRound = _curator_of(this).rounds[release]
     asked = summaries.take(this.stage_of(summaries.user) == step.cohort)
     return step.tally(step.encode(asked, public), public) if len(asked) else Tally()
@@ -54,14 +38,7 @@ def curator_sum(this: WindowRound, release: int, public: Public, summaries: Summ
 def curator_noise_once(
     this: WindowRound, secret: bytes, release: int, public: Public, tally: Tally
 ) -> Public | Estimate:
-    """Private to public: noise what everybody's samples add up to; the estimate on [-1, 1], after the last release.
-
-    Parameters
-    ----------
-    secret : bytes
-        Of the curator.
-    tally : Tally
-        Private: of all users of the window.
+    """Private to public: noise what everyone's samples add up to; the estimate on [-1, 1], after the last release.
 
     Notes
     -----

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, LEARNING_ESTIMATOR
-from meanstream.operators.noise.canonical import canonical
-from meanstream.operators.validation import require
-from meanstream.streaming.rounds.rounds_settings import HOST_ONLY, RoundsSettings
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Windows
 from meanstream.streaming.store.kind import OF_STATISTICIAN, OF_USERS, SIDE, require_store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret
@@ -33,22 +31,8 @@ class RoundsDeployment:
 
 
 def open_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
-    """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    settings : RoundsSettings
-        All but the allowed lateness cannot change over the life of a store. Without a name, the one that the store
-        keeps, or makes; without an edition, that of the store, or the newest.
-    environment : mapping
-        Usually `os.environ`.
-    """
-    settings = continued_rounds_deployment(path, settings)
-    store, secret = open_deployment_store(
-        path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
-    )
+    """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`."""
+    store, secret = open_deployment_store(path, rounds_deployment_identity(settings), environment=environment)
     return RoundsDeployment(
         store, named_rounds_deployment(store, settings), secret, key_derived_from_secret(secret, "sample ids")
     )
@@ -59,28 +43,8 @@ def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSet
     return replace(settings, name=kept_deployment_settings(store)["name"])
 
 
-def continued_rounds_deployment(path: Path, settings: RoundsSettings) -> RoundsSettings:
-    """Give settings without an edition that of the store that they continue; a new store has the newest."""
-    saved = None if settings.edition is not None else _kept_settings(path)
-    if saved is None or saved.get("estimator") != settings.estimator:
-        return settings
-    return replace(settings, edition=saved.get("edition", 1))
-
-
 def rounds_default_estimator(path: Path | None, window: str, *, alone: bool, side: str = "users") -> str:
     """Name the estimator of a deployment that names none: that of the store that it continues, or today's default.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where the store is, or will be.
-    window : str
-        As in `RoundsSettings`.
-    alone : bool
-        Whether the windows are answered one after the other and upon nothing but their samples: by both sides in one
-        place, of one mean, with nothing declared.
-    side : {"users", "statistician"}
-        Whose store it is.
 
     Returns
     -------
@@ -109,20 +73,11 @@ def _kept_settings(path: Path) -> dict[str, Any] | None:
 
 def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_rounds_deployment` would refuse, without making anything; say whether there is a store."""
-    settings = continued_rounds_deployment(path, settings)
-    return check_deployment_store(
-        path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
-    )
+    return check_deployment_store(path, rounds_deployment_identity(settings), environment=environment)
 
 
 def own_rounds_settings(path: Path) -> RoundsSettings:
-    """Read the settings that a store of rounds was begun with.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, none that an engine has begun, or one of another kind.
-    """
+    """Read the settings that a store of rounds was begun with."""
     store = Store.read(path)
     try:
         saved = store.settings()
@@ -137,24 +92,3 @@ def own_rounds_settings(path: Path) -> RoundsSettings:
 def rounds_deployment_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give what cannot change over the life of a store, as plain data."""
     return {SIDE: "users", **{k: v for k, v in settings.plain().items() if k != "allowed_lateness"}}
-
-
-def respelled_rounds_deployment(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring settings of rounds, as a store of either side keeps them, to today's spelling and fields.
-
-    Raises
-    ------
-    ValueError
-        If they are spelled in a way that today is another, as `window` 24h, which is 1d: the ids of rounds hang on it,
-        and a round that is under way would be asked again under another id.
-    """
-    plain = {name: value for name, value in saved.items() if name != SIDE}
-    settings = RoundsSettings.of_plain(plain)
-    for name, value in settings.protocol().items():
-        same = canonical(plain.get(name)) == canonical(value)
-        require(same, name, f"be {value!r} in a store that this version continues", plain.get(name))
-    kept = settings.plain()
-    return {
-        SIDE: saved[SIDE],
-        **{name: value for name, value in kept.items() if name in saved or name not in HOST_ONLY},
-    }

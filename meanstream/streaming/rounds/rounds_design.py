@@ -1,4 +1,4 @@
-"""Designing an estimator for so many users, from the protocol of its rounds."""
+"""Designing an estimator for that many users, from the protocol of its rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN_SIZES = "unknown"
 
 
 MOST_LEAST = 2**20
-"""An estimator that cannot be designed for so many users cannot be designed: one of its options is wrong."""
+"""An estimator that cannot be designed for that many users cannot be designed: one of its options is wrong."""
 
 
 @lru_cache(maxsize=64)
@@ -40,8 +40,6 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
     """Design an estimator, once for each protocol (as `canonical` gives it) and number of users."""
     s = json.loads(protocol)
     options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
-    if "edition" in estimator_class(s["estimator"]).options:
-        options["edition"] = s.get("edition", 1)
     if s.get("tails") is not None:
         options["tails"] = s["tails"]
     if s.get("values") is not None:

@@ -32,9 +32,9 @@ from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.stage_results import StageResultsPlace
+from meanstream.streaming.rounds.stage_results import StageResultsLocation
 from meanstream.streaming.rounds.summarize_users import UserSums, summarize_entries
-from meanstream.streaming.rounds.user_places import places_key
+from meanstream.streaming.rounds.user_places import slot_key
 from meanstream.streaming.rounds.user_side import WaitingRounds
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_group import Sinks
@@ -43,7 +43,7 @@ from meanstream.streaming.sources.source_protocol import Source, let_source_rest
 from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.rounds")
-_KIND = "rounds_open"
+OPEN_WINDOWS = "rounds_open"
 
 
 class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
@@ -70,7 +70,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         `dead_letters`, which is private here.
     options : EngineOptions
         Batches, plausible times, how long to wait; those of agents do nothing here.
-    results : StageResultsPlace, optional
+    results : StageResultsLocation, optional
         The users' side alone: reports only, and the next stage when its result is found here.
     clock, crash, on_turn, health
         As for `meanstream.streaming.agents.agents_engine.Engine`.
@@ -80,7 +80,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     **Privacy.** Everything that leaves is epsilon-differentially private with respect to all that one user sent within
     a window. Public are: who took part in which window, in an order that hangs on names alone. When windows close is
     public too (`meanstream.streaming.rounds.closing`), and so are sessions' ends. `stats` is private: `public_stats`
-    gives what anybody may know of it.
+    gives what anyone may know of it.
     """
 
     state_name = "rounds"
@@ -95,7 +95,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         store: Store,
         sinks: Sinks,
         options: EngineOptions,
-        results: StageResultsPlace | None = None,
+        results: StageResultsLocation | None = None,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
         on_turn: Callable[[RoundsStats], None] | None = None,
@@ -121,7 +121,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         self._results = results
         most, asked = options.max_dead_letters, sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
-        self._intake = RoundsIntake(settings, options, source, self.stats, places_key(secret))
+        self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
         self._runner = RoundRunner(settings, secret, self._directory)
@@ -146,7 +146,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
         self._directory = self._runner.directory = self._waiting.directory = Directory(self._intake.names)
-        for number, columns in self._store.chunks(_KIND):
+        for number, columns in self._store.chunks(OPEN_WINDOWS):
             self._windows.restore(number, columns)
         self._waiting.restore(self._store, state["waiting"])
         self._runner.carried = state.get("carried")
@@ -184,7 +184,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         """Take a batch in, and then one window, or stage, after the other, each in a commit of its own.
 
         **Privacy.** Windows that end in one batch would otherwise leave together, and those of two batches apart: where
-        batches end depends on how many samples everybody sends.
+        batches end depends on how many samples everyone sends.
         """
         super()._turn(batch, stop, ended=ended)
         answers = self.stats.answers_of_turn
@@ -216,7 +216,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         return outcome
 
     def _first_ended(self, reached: int, *, patient: bool) -> tuple[Window, UserSums] | None:
-        """Take out the first window that has ended, with the users who live here; none where nobody can say who."""
+        """Take out the first window that has ended, with the users who live here; none where no one can say who."""
         if not self._own_users.asks:
             return self._windows.first_ended(reached)
         while len(user := self._windows.first_users(reached)):
@@ -242,8 +242,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
                 new, dropped = self._windows.changes()
                 for number, columns in new.items():
-                    store.put_chunk(_KIND, number, columns)
-                store.drop_chunks(_KIND, dropped)
+                    store.put_chunk(OPEN_WINDOWS, number, columns)
+                store.drop_chunks(OPEN_WINDOWS, dropped)
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(taken.rows)
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):

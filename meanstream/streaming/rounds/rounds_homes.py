@@ -1,4 +1,4 @@
-"""Which users of rounds live in a store, where several stores read parts of a topic: nobody is charged by two."""
+"""Which users of rounds live in a store, where several stores read parts of a topic: no one is charged by two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNKNOWN, _OWN, _ELSEWHERE = range(3)
 def users_of_store(store: Store, most: int) -> AgentsOfStore:
     """Tell a source that is shared which users live in the store: those whom it has charged.
 
-    **Privacy.** Of others nobody may know yet that they have sent something.
+    **Privacy.** Of others no one may know yet that they have sent something.
     """
     names, spent = store.agents(), store.ledger.spent()
     charged = np.flatnonzero(spent[: len(names)] > 0).tolist()
@@ -34,7 +34,7 @@ class OwnUsers:
     Notes
     -----
     **Privacy.** Claimed is who takes part, when the window has ended, in the order of the reports: all of it is public
-    then. That somebody who lives elsewhere has sent something here is told to nobody but the operator.
+    then. That someone who lives elsewhere has sent something here is told to no one but the operator.
     """
 
     def __init__(self, source: Source) -> None:
@@ -43,26 +43,11 @@ class OwnUsers:
 
     @property
     def asks(self) -> bool:
-        """Whether anybody may live in another store."""
+        """Whether anyone may live in another store."""
         return self._source is not None
 
     def own(self, user: Ints, names: Sequence[str], *, patient: bool) -> Bools | None:
-        """Say which users take part here; None if nobody can say just now.
-
-        Parameters
-        ----------
-        user : int array (n,)
-            Numbers of users, in the order in which they are claimed.
-        names : sequence of str
-            All names, by number.
-        patient : bool
-            Wait for an answer.
-
-        Raises
-        ------
-        SourceLostError
-            If there is none for long.
-        """
+        """Say which users take part here; None if no one can say just now."""
         if self._source is None:
             return np.ones(len(user), np.bool_)
         self._fate = np.pad(self._fate, (0, len(names) - len(self._fate)))

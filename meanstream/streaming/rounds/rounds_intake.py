@@ -17,7 +17,7 @@ from meanstream.streaming.rounds.closing import WindowClosing
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import Entries
-from meanstream.streaming.rounds.user_places import UserPlaces
+from meanstream.streaming.rounds.user_places import UserSlots
 from meanstream.streaming.rounds.window_widths import MICROS, Assigned, Window
 from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
@@ -28,7 +28,7 @@ class RoundsIntake(Intake):
 
     A sample is late for a window that has closed; one that is late for all its windows is rejected. A session has no
     end beforehand, so a sample of sessions is late if it lies behind by itself. `WindowClosing` says when windows
-    close, and `UserPlaces` who takes part in them.
+    close, and `UserSlots` who takes part in them.
 
     **Privacy.** Which of a user's samples count depends on their own times and ids, on the clock, and on nothing that
     others send.
@@ -53,7 +53,7 @@ class RoundsIntake(Intake):
         super().__init__(settings.grid, options, source.name, stats)
         self._windows = settings.windows
         self.closing = WindowClosing(settings.windows, options.allowed_lateness, source)
-        self.places = UserPlaces(options.max_agents, key, self.names, settings.windows, options.max_future)
+        self.places = UserSlots(options.max_agents, key, self.names, settings.windows, options.max_future)
         self._newest = -math.inf  # of the last batch
 
     def admit_to_windows(self, samples: SampleColumns, rejects: Rejects, now: float) -> Entries:
@@ -104,14 +104,14 @@ class RoundsIntake(Intake):
         self.closing.restore(state)
         self._seen.restore(store)
         self.places.restore(store)
-        self._tell_full()
+        self._warn_full()
 
     @property
     def watermark(self) -> float:
         """Event time up to which windows have closed."""
         return self.closing.reached / MICROS if self.closing.begun else -math.inf
 
-    def _tell_full(self) -> None:
+    def _warn_full(self) -> None:
         """Say nothing: when the last of the users that are taken sent something is protected (the private figures)."""
         self._stats.full = self.places.full
 

@@ -10,14 +10,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class, estimator_name
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
-from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.estimator_traits import TAILS
 from meanstream.operators.rounds.round_grids import Grid, VectorGrid
 from meanstream.operators.rounds.round_protocol import Estimator
@@ -92,9 +91,6 @@ class RoundsSettings:
         Of the estimator.
     values : tuple of str, optional
         Names of the coordinates, for estimators of vectors.
-    edition : int, optional
-        Of the estimator's design, for estimators that have some; see `meanstream.operators.rounds.edition`. Not given:
-        that of the store, or the newest.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
         given: nothing is assumed of them.
@@ -128,10 +124,10 @@ epsilon 1), got None
     level: float = 0.95
     mode: str = "tuned"
     values: tuple[str, ...] | None = None
-    edition: int | None = None
     tails: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", estimator_name(self.estimator))
         for name in ("lower", "upper", "values"):
             if isinstance(getattr(self, name), list):  # as a store keeps them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -140,13 +136,12 @@ epsilon 1), got None
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-        estimator_class(self.estimator)  # it refuses a name that nobody has
+        estimator_class(self.estimator)  # it refuses a name that no one has
         require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
         _require_coordinates(self)
-        _require_edition(self)
         _require_tails(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
         rule = "be at least 0 and finite"
@@ -232,7 +227,7 @@ epsilon 1), got None
 
     @property
     def protected(self) -> str:
-        """Say in one sentence what epsilon covers and what it does not, for whoever sees epsilon."""
+        """Say in one sentence what epsilon covers and what it does not, for anyone who sees epsilon."""
         if getattr(self._class, "privacy_unit", "user") == "sample":
             return "Each single sample is protected; a user with many samples is protected less."
         what = "All that one user sends within a window is protected together"
@@ -250,23 +245,19 @@ epsilon 1), got None
     def plain(self) -> dict[str, Any]:
         """Give all settings as plain data, from which `of_plain` makes the same again.
 
-        Fields that came later are left out at their defaults, and the first edition: then rounds are named and keyed as
-        they were before.
+        Most fields are left out at their defaults. The edition of the estimator's design is among the data: rounds of
+        two designs have different ids and keys.
         """
         default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
-        found["edition"] = (self.edition or self._class.newest_edition) if self._has_editions else 1
+        found["estimator"] = str(self.estimator)  # the name alone of a class that was passed
+        found["edition"] = self._class.edition
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Make the settings that `plain` gave; what says no edition was begun with the first."""
-        settings = cls(**plain)
-        return settings if "edition" in plain or not settings._has_editions else replace(settings, edition=1)
-
-    @property
-    def _has_editions(self) -> bool:
-        return "edition" in self._class.options
+        """Make the settings that `plain` gave."""
+        return cls(**{name: value for name, value in plain.items() if name != "edition"})
 
     def require_user_privacy(self) -> None:
         """Refuse an estimator that protects single samples only, which exists for comparison, before anything runs."""
@@ -282,14 +273,14 @@ epsilon 1), got None
         return hashlib.sha256(canonical(self.protocol())).hexdigest()[:8]
 
     def design_users(self, counted: int) -> int:
-        """Tell for how many users the estimator of a window is designed, if so many take part."""
+        """Tell for how many users the estimator of a window is designed, if that many take part."""
         if self.users is not None:
             return self.users
         unit = 10 ** max(len(str(counted)) - DIGITS, 0)
         return max(int(counted // unit * unit), design_least_users(canonical(self.protocol())))
 
     def estimator_for(self, counted: int) -> Estimator:
-        """Design the estimator for a window in which so many users take part; remembered by the designed number.
+        """Design the estimator for a window in which that many users take part; remembered by the designed number.
 
         Raises
         ------
@@ -303,17 +294,6 @@ epsilon 1), got None
         return estimator
 
 
-def _require_edition(settings: RoundsSettings) -> None:
-    """Refuse an edition that is not known, or not of an estimator that has editions; it is no option of its own."""
-    rule = "be given as --edition, and not as the estimator's own"
-    require("edition" not in settings.options, "edition", rule, settings.options.get("edition"))
-    if settings.edition is not None:
-        newest = estimator_class(settings.estimator).newest_edition if settings._has_editions else NEWEST_EDITION
-        check_edition(settings.edition, newest)
-        rule = f"be left out, or 1, for {settings.estimator}, which has one design"
-        require(settings.edition == 1 or settings._has_editions, "edition", rule, settings.edition)
-
-
 def _require_tails(settings: RoundsSettings) -> None:
     """Refuse a declaration that nothing follows from."""
     own, tails = "be given as --tails, and not as the estimator's own", settings.tails
@@ -322,7 +302,6 @@ def _require_tails(settings: RoundsSettings) -> None:
         require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
         can = "tails" in estimator_class(settings.estimator).options
         require(can, "tails", f"be left out for {settings.estimator}, which does not ask for them", tails)
-        require(settings.edition != 1, "tails", "be left out with edition 1, which always assumes them", tails)
 
 
 def _respelled(settings: RoundsSettings) -> dict[str, Any]:
@@ -337,9 +316,7 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
         found[name] = value if value is None else valid_float(name, value)
-    for name in ("users", "edition"):
-        value = getattr(settings, name)
-        found[name] = value if value is None else valid_int(name, value)
+    found["users"] = None if settings.users is None else valid_int("users", settings.users)
     return found
 
 
@@ -369,7 +346,7 @@ def _require_coordinates(settings: RoundsSettings) -> None:
     if known_class.answers == "density":
         name, between = settings.estimator, settings.between_users
         fixed = settings.users is not None or "terms" in settings.options
-        # Its functions of a sample are summed up before anybody knows how many users take part.
+        # Its functions of a sample are summed up before anyone knows how many users take part.
         require(fixed, "users", f"be given for {name}, or its option terms", None)
         rule = f"be left out for {name}, which sums up functions of values"
         require(between is None, "between_users", rule, between)
@@ -392,18 +369,6 @@ def settings_round_noise(
     secret: bytes, settings: RoundsSettings, name: str, *, design: Mapping[str, Any] | None = None
 ) -> KeyedNoise:
     """Keyed noise of the reports of a round.
-
-    Parameters
-    ----------
-    secret : bytes
-        Of the deployment.
-    settings : RoundsSettings
-        All of it is part of the key.
-    name : str
-        The round's id.
-    design : mapping, optional
-        What else decides how a report is made of its random bits: the stage, what is public before it, the parameters
-        that the estimator chose (`meanstream.streaming.rounds.window_round.WindowRound.stage_noise`).
 
     Notes
     -----

@@ -24,7 +24,7 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageReports
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
-from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsPlace, read_report
+from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsLocation, read_report
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.statistician_stats import StatisticianStats
@@ -60,7 +60,7 @@ class Statistician:
 
     Parameters
     ----------
-    reports : ReportsPlace
+    reports : ReportsLocation
         Events `report` and `stage_reports`, in any order.
     settings : RoundsSettings
         Those of the users' side, apart from what concerns its host.
@@ -81,7 +81,7 @@ class Statistician:
     def __init__(
         self,
         *,
-        reports: ReportsPlace,
+        reports: ReportsLocation,
         settings: RoundsSettings,
         store: Store,
         sinks: Sinks,
@@ -122,7 +122,7 @@ class Statistician:
         self._delivery.resume()
         self._delivery.deliver_committed(stop)
         self._health.waiting("reports are being read")
-        self._tell()
+        self._notify()
         self._pass(stop)
         self._health.started()
         while self._reports.follows and not stop():
@@ -150,9 +150,9 @@ class Statistician:
                 self._store.post(lines.kind.topic, lines.lines)
             self._delivery.save()
         self._delivery.deliver_committed(stop)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._on_pass is not None:
             self._on_pass(self.stats)
 

@@ -26,46 +26,28 @@ from meanstream.streaming.rounds.stage_results import MOST_TRIED, StageResults
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 
 POLICIES = {"stages": "compact", "from_reports": "delete"}
-"""Clean-up of a topic that is made by whoever reads it first; of each stage of a round the newest result is enough."""
+"""Clean-up policy of a topic made by its first reader; of each stage the newest result is enough."""
 
 _SECONDS = 5.0
 _log = logging.getLogger("meanstream.rounds")
 
 
 def open_side_topic(text: str, role: str) -> KafkaLocation:
-    """Find the topic that the other side writes to; make it, if the address says so and that side was not there yet.
-
-    Raises
-    ------
-    ValueError
-        If it is missing, or cannot be read.
-    """
+    """Find the topic that the other side writes to; make it, if the address says so and that side was not there yet."""
     location = check_side_topic(text, role)
     ensure_topic(make_client_admin(location), location, operation="READ", config={"cleanup.policy": POLICIES[role]})
     return location
 
 
 def look_for_side_topic(text: str, role: str) -> None:
-    """Refuse a topic that cannot be read, or is missing and shall not be made; make nothing.
-
-    Raises
-    ------
-    ValueError
-        If it is so, or no broker can be reached.
-    """
+    """Refuse a topic that cannot be read, or is missing and shall not be made; make nothing."""
     location = check_side_topic(text, role)
     if location.create is None or find_topic(make_client_admin(location), location) is not None:
         require_topic(make_client_admin(location), location, "READ")
 
 
 def check_side_topic(text: str, role: str) -> KafkaLocation:
-    """Read the address of a topic that the other side writes to, without asking anybody.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Read the address of a topic that the other side writes to, without asking anyone."""
     location = KafkaLocation.parse(text, role=role)
     require(location.registry is None, "registry", f"be left out of {role}, which holds JSON", location.registry)
     return location
@@ -74,7 +56,7 @@ def check_side_topic(text: str, role: str) -> KafkaLocation:
 class _GrowingTopic:
     """Committed records of a topic, each read once, as far as it goes at each reading.
 
-    It is no member of a group and commits nothing: whoever is begun again reads from the beginning. Where no broker
+    It is no member of a group and commits nothing: anyone who is begun again reads from the beginning. Where no broker
     answers, the topic has not grown; reading goes on when one does.
     """
 
@@ -84,7 +66,7 @@ class _GrowingTopic:
         self._next = dict.fromkeys(range(topic.partitions), 0)
         self._ends: dict[int, int] | None = None  # when it was read last
         self.problem: str | None = None
-        """Why no broker told where the topic ends when one was asked last, or None."""
+        """Why no broker told where the topic ends when one was queried last, or None."""
         self._consumer = make_client_consumer(location)
 
     def grew(self) -> bool:
@@ -116,7 +98,7 @@ class _GrowingTopic:
         self._consumer.close()
 
     def _marks(self) -> dict[int, int] | None:
-        """Ask where partitions end; None if nobody answers."""
+        """Ask where partitions end; None if no one answers."""
         try:
             ends = {
                 partition: int(self._consumer.get_watermark_offsets(self._place(partition), timeout=_SECONDS)[1])
@@ -136,7 +118,7 @@ class _GrowingTopic:
 class StageResultsTopic:
     """What a statistician has published in a topic: for the users' side alone, as `StageResultsFile` is of a file.
 
-    **Privacy.** Whatever is there is checked before any user is asked upon it, and the first result that is accepted
+    **Privacy.** Whatever is there is checked before any user is queried upon it, and the first result that is accepted
     is kept in the store: what the topic says later, or what compaction leaves of it, changes nothing.
     """
 
@@ -203,5 +185,5 @@ class ReportsTopic:
         self._topic.close()
 
     def connection_problem(self) -> str | None:
-        """Say why no broker answered when one was asked last, or None."""
+        """Say why no broker answered when one was queried last, or None."""
         return self._topic.problem

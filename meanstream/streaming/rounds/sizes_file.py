@@ -17,11 +17,6 @@ def read_sizes(text: str) -> SizeDistribution:
     **Privacy.** The distribution counts as public, and no epsilon covers how it was read off a file: count in data
     that are public, or have been published before.
 
-    Raises
-    ------
-    ValueError
-        If the text is neither, or the file cannot be read or has no such column. No value is shown.
-
     Examples
     --------
     >>> read_sizes("two:1,3,0.5").support.tolist()
@@ -33,23 +28,9 @@ def read_sizes(text: str) -> SizeDistribution:
 def read_sizes_of(text: str, number: int | None, *, who: str) -> tuple[SizeDistribution, int]:
     """Read the same, and how many users or agents there are: as many as the column has names, unless a number is given.
 
-    Parameters
-    ----------
-    text : str
-        As for `read_sizes`.
-    number : int or None
-        As given.
-    who : str
-        Name of the option of the number, in messages.
-
     Notes
     -----
     **Privacy.** The number counts as public, as the distribution does.
-
-    Raises
-    ------
-    ValueError
-        As for `read_sizes`; if there is no number, neither given nor in a file.
 
     Examples
     --------

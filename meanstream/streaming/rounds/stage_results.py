@@ -1,4 +1,4 @@
-"""What a statistician has published of the stages, and which of it is accepted before any user is asked upon it."""
+"""What a statistician has published of the stages, and which of it is accepted before any user is queried upon it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.noise.public_hash import mix_hash
 from meanstream.operators.records import Words
-from meanstream.operators.rounds.round_records import Public, Summaries
-from meanstream.operators.rounds.round_results import refuse_result, result_as_plain_data
+from meanstream.operators.rounds.round_records import Public
+from meanstream.operators.rounds.round_results import extreme_users, refuse_result, result_as_plain_data
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
@@ -26,10 +25,10 @@ MOST_TRIED = 16
 """So many different results of a stage are looked at; what comes after them is not read."""
 
 StageResults = Mapping[tuple[str, int], Sequence[StageResult]]
-"""What somebody has published of a stage, by round and stage, in order."""
+"""What someone has published of a stage, by round and stage, in order."""
 
 
-class StageResultsPlace(Protocol):
+class StageResultsLocation(Protocol):
     """Where a statistician publishes."""
 
     def grew(self) -> bool:
@@ -77,16 +76,6 @@ def first_accepted_result(
 ) -> tuple[Public | None, list[str]]:
     """Public: the first result of a stage that users can be asked upon; None if there is none.
 
-    Parameters
-    ----------
-    this : WindowRound
-    public : dict
-        What was accepted of the stages before.
-    results : sequence of StageResult
-        Of one stage, in an order that is the same on every call.
-    shape : tuple of int
-        Of a user's sum, for estimators of vectors: (d,).
-
     Returns
     -------
     dict or None, list of str
@@ -104,11 +93,6 @@ def first_accepted_result(
 def _check_result(this: WindowRound, result: StageResult, public: Public, *, shape: tuple[int, ...] = ()) -> Public:
     """Public: give what is known after a stage, if its result can be one; parameters as for `first_accepted_result`.
 
-    Raises
-    ------
-    ValueError
-        If the stage cannot have found this, or the next stage could not make a report of it for somebody.
-
     Notes
     -----
     **Privacy.** No user's data is looked at. The next stage is tried on made-up users at the ends of what users can
@@ -123,35 +107,10 @@ def _check_result(this: WindowRound, result: StageResult, public: Public, *, sha
     steps[result.stage].check(found, public)
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            steps[result.stage + 1].encode(
-                extreme_users_for_result(this.settings.grid.span, shape), found, _fixed_words
-            )
+            steps[result.stage + 1].encode(extreme_users(this.settings.grid.span, shape), found, _fixed_words)
     except Exception as error:
         raise ValueError(f"stage result: it must be of use to the next stage, got {type(error).__name__}") from None
     return dict(found)
-
-
-def extreme_users_for_result(span: int, shape: tuple[int, ...] = ()) -> Summaries:
-    """Make up users at the ends and in the middle of what users can hold, with few samples and with many.
-
-    Parameters
-    ----------
-    span : int
-        Of the grid.
-    shape : tuple of int
-        Of a user's sum.
-
-    Examples
-    --------
-    >>> extreme_users_for_result(2**20).mean[[0, 2, 4]]
-    array([-1.,  0.,  1.])
-    """
-    counts, places = (1, 2, 3, 1000, 2**20, 2**40), (0, 1, span // 2, span - 1, span)
-    count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
-    rows = (len(first), *(1 for _ in shape))
-    first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
-    users = keyed_owner_words([f"extreme {number}" for number in range(len(count))])
-    return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
 
 
 def _fixed_words(draw: int) -> Words:

@@ -16,7 +16,7 @@ REFUSED_REPORTS = (
 
 @dataclass(slots=True)
 class StatisticianStats(EngineStats):
-    """Public: counts since the process started, all of them of reports, which everybody may read.
+    """Public: counts since the process started, all of them of reports, which everyone may read.
 
     `rejected` counts reports and lines that were not used, by reason (`REFUSED_REPORTS`), `estimates` the windows that
     were answered.

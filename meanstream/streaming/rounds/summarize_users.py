@@ -76,31 +76,12 @@ class UserSums:
         return {name: getattr(self, name) for name in ("user", "count", "total", "first_time", "first")}
 
     def summaries(self, words: Words, grid: Grid) -> Summaries:
-        """Make the input of a round.
-
-        Parameters
-        ----------
-        words : uint64 array (n, 2)
-            Hash of each user's id, from `meanstream.operators.noise.keyed.keyed_owner_words`.
-        grid : Grid
-            The grid of the sums.
-        """
+        """Make the input of a round."""
         return Summaries(user=words, count=self.count, total=self.total, first=self.first, span=grid.span)
 
 
 def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
     """Sum up samples of one window.
-
-    Parameters
-    ----------
-    user : int64 array (n,)
-        Number of each sample's user.
-    value : float array (n,) or (n, v)
-        Finite, in its own unit; clipped to the bounds of the grid.
-    time : float array (n,)
-        Event time, seconds since the epoch.
-    grid : Grid
-        Of the declared bounds.
 
     Examples
     --------
@@ -116,15 +97,7 @@ def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
 
 
 def summarize_windows(windows: Windows, user: Ints, value: Floats, time: Floats, grid: Grid) -> dict[Window, UserSums]:
-    """Sum up samples per window, all windows in one pass; sessions are those within these samples.
-
-    Parameters
-    ----------
-    windows : Windows
-        How event time is cut.
-    user, value, time, grid
-        As for `summarize`.
-    """
+    """Sum up samples per window, all windows in one pass; sessions are those within these samples."""
     at = windows.assign(time)
     return summarize_entries(
         windows, Entries(user[at.sample], value[at.sample], time[at.sample], at.start, at.end), grid

@@ -17,13 +17,13 @@ from meanstream.streaming.store.state_store import Store
 _KIND = "rounds_places"
 
 
-def places_key(secret: bytes) -> bytes:
+def slot_key(secret: bytes) -> bytes:
     """Derive the key of the order in which users get places, the same on every host."""
     return key_derived_from_secret(secret, "places of users")
 
 
-def places_name_hashes(names: Sequence[str], key: bytes) -> Words:
-    """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that nobody can aim at."""
+def slot_name_hashes(names: Sequence[str], key: bytes) -> Words:
+    """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that no one can aim at."""
     begun, digests = hashlib.blake2b(key=key, digest_size=8), []
     for name in names:
         hashed = begun.copy()
@@ -32,12 +32,12 @@ def places_name_hashes(names: Sequence[str], key: bytes) -> Words:
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
-class UserPlaces:
+class UserSlots:
     """The places of a store's users: given when a window closes, in the order of the keyed hash, and never taken back.
 
     A window that is open keeps its known users, and of the others the `most` with the least hashes: no more of them
-    could ever get a place. Known in a window is whoever had a place before its first sample could be accepted. So what
-    a window keeps is a function of who has sent something in it.
+    could ever get a place. Known in a window is anyone who had a place before its first sample could be accepted. So
+    what a window keeps is a function of who has sent something in it.
 
     Memory is bounded by `max_users`: a window that is open holds at most four times as many users, and names are
     remembered of users who were held.
@@ -95,12 +95,12 @@ class UserPlaces:
         """Give the order of users, by number, in which they get places."""
         missing = len(self.names) - len(self._hashes)
         if missing:
-            self._hashes = np.concatenate([self._hashes, places_name_hashes(self.names[-missing:], self._key)])
+            self._hashes = np.concatenate([self._hashes, slot_name_hashes(self.names[-missing:], self._key)])
         return np.argsort(self._hashes[user], kind="stable")
 
     def considered(self, window: Window, sums: UserSums) -> UserSums:
         """Keep who is known in a window, and as many of the others as there are places, in the order of the hash."""
-        new = np.flatnonzero(self._place(sums.user) >= self._opens(window))
+        new = np.flatnonzero(self._slot_since(sums.user) >= self._opens(window))
         if len(new) <= self._most:
             return sums
         new = new[self.order(sums.user[new])]
@@ -111,7 +111,7 @@ class UserPlaces:
         """Give places in a window that closes, while there are some; return who takes part."""
         sums = self.considered(window, sums)
         self._limits = {one: limit for one, limit in self._limits.items() if one.end > window.end}
-        new, room = np.flatnonzero(~np.isfinite(self._place(sums.user))), max(self._most - self._taken, 0)
+        new, room = np.flatnonzero(~np.isfinite(self._slot_since(sums.user))), max(self._most - self._taken, 0)
         if len(new) > room:
             new = new[self.order(sums.user[new])]
         self._give(np.sort(sums.user[new[:room]]), now)
@@ -124,7 +124,7 @@ class UserPlaces:
         limits = [self._limit(window) for window in windows] if self._limits else [None]
         if any(limit is None for limit in limits):
             return np.zeros(len(names), np.bool_)
-        return np.asarray(places_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
+        return np.asarray(slot_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
 
     def take_refused(self) -> int:
         """Private: give how many samples of users without a place were dropped since the last call."""
@@ -148,14 +148,14 @@ class UserPlaces:
     def _give(self, user: Ints, now: float) -> None:
         if not len(user):
             return
-        self._place(user)  # room for them
+        self._slot_since(user)  # room for them
         self._since[user] = now
         self._taken += len(user)
         self._new.append((user, now))
         if self.full:
             self._full_since = min(self._full_since, now)
 
-    def _place(self, user: Ints) -> Floats:
+    def _slot_since(self, user: Ints) -> Floats:
         """Say since when users have places."""
         missing = len(self.names) - len(self._since)
         self._since = np.concatenate([self._since, np.full(missing, math.inf)]) if missing else self._since
@@ -174,7 +174,7 @@ class UserPlaces:
         return window.start / MICROS - self._early
 
     def _limit(self, window: Window) -> np.uint64 | None:
-        """Give the hash beyond which nobody new is kept in a window; sessions that overlap will be one."""
+        """Give the hash beyond which no one new is kept in a window; sessions that overlap will be one."""
         if self._windows.kind != "session":
             return self._limits.get(window)
         there = [h for one, h in self._limits.items() if one.start < window.end and window.start < one.end]

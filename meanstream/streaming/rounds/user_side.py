@@ -13,7 +13,7 @@ from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRu
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import (
     StageResults,
-    StageResultsPlace,
+    StageResultsLocation,
     first_accepted_result,
     shape_of_result,
 )
@@ -22,8 +22,8 @@ from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.store.state_store import Store
 
-_KIND = "rounds_waiting"
-MOST_TOLD = 1000
+WAITING_ROUNDS = "rounds_waiting"
+MOST_LOGGED = 1000
 """So many refused results of stages are a line of the log each; those after them are counted only."""
 _MOST_NOTED = 10_000  # before those of rounds that have ended are forgotten
 
@@ -49,7 +49,7 @@ class WaitingRounds:
     **Privacy.** A user reports once, in its own stage, upon the first result of the stage before that is accepted:
     that stage can have found it, and it follows upon what was accepted before. It is kept with the round; another one
     that comes later is refused. What the statistician publishes can make reports useless; it can neither make them
-    less private nor find out, by what stops or is left out, what somebody holds.
+    less private nor find out, by what stops or is left out, what someone holds.
     """
 
     def __init__(self, settings: RoundsSettings, runner: RoundRunner, directory: Directory) -> None:
@@ -81,7 +81,7 @@ class WaitingRounds:
         self._ask(self._next, _Waiting(this, sums, -1), {}, outcome)
         self._next += 1
 
-    def go_on(self, file: StageResultsPlace, outcome: Outcome) -> bool:
+    def go_on(self, file: StageResultsLocation, outcome: Outcome) -> bool:
         """Let the users of one round report whose stage comes after a result that is there; say whether any did."""
         results = file.read({waiting.this.id for waiting in self._rounds.values()})
         for number, waiting in sorted(self._rounds.items()):
@@ -134,22 +134,22 @@ class WaitingRounds:
             self._noted = {one for one in self._noted if one[0] in waiting}
         self._noted.add(noted)
         self._refused += 1
-        if self._refused <= MOST_TOLD:
+        if self._refused <= MOST_LOGGED:
             _log.warning("a stage result was refused", extra={"round_id": round_id, "stage": stage, "rule": why})
-        elif self._refused == MOST_TOLD + 1:
-            _log.warning("further refused stage results are only counted", extra={"told": MOST_TOLD})
+        elif self._refused == MOST_LOGGED + 1:
+            _log.warning("further refused stage results are only counted", extra={"told": MOST_LOGGED})
 
     def save(self, store: Store) -> list[Any]:
         """Write what changed within a transaction; return the rest as plain values."""
         for number in sorted(self._changed):
-            store.put_chunk(_KIND, number, dict(self._rounds[number].sums.columns()))
-        store.drop_chunks(_KIND, self._dropped)
+            store.put_chunk(WAITING_ROUNDS, number, dict(self._rounds[number].sums.columns()))
+        store.drop_chunks(WAITING_ROUNDS, self._dropped)
         self._changed, self._dropped = set(), []
         return [[n, *w.this.window, w.this.users, w.stage, w.pinned] for n, w in sorted(self._rounds.items())]
 
     def restore(self, store: Store, state: list[Any]) -> None:
         """Continue from what was saved."""
-        sums = dict(store.chunks(_KIND))
+        sums = dict(store.chunks(WAITING_ROUNDS))
         for number, start, end, users, stage, *kept in state:
             this = WindowRound(self._settings, Window(start, end), users)
             pinned = _pinned(stage, kept)

@@ -110,19 +110,7 @@ class WindowRound:
         return settings_round_noise(secret, self.settings, self.id, design=design)
 
     def reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Reports:
-        """Private to public: the reports of users that this stage asks, one row per user; the same on every call.
-
-        Parameters
-        ----------
-        secret : bytes
-            Of the users' side.
-        stage : int
-            From 0.
-        public : dict
-            What the stages before found; empty for the first.
-        summaries : Summaries
-            Private: some or all of the users of this stage (`stage_of`), in any order.
-        """
+        """Private to public: the reports of users that this stage asks, one row per user; the same on every call."""
         return self.charged_reports(secret, stage, public, summaries)[0]
 
     def charged_reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> tuple[Reports, Ints]:
@@ -132,7 +120,7 @@ class WindowRound:
         version = words.version.view(np.int64)
         if not len(summaries):
             return np.zeros((0, 0), np.int64), version
-        with np.errstate(all="ignore"):  # a warning would tell of somebody's value
+        with np.errstate(all="ignore"):  # a warning would tell of someone's value
             return np.asarray(step.encode(summaries, public, words), np.int64), version
 
     def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:

@@ -80,7 +80,7 @@ class Windows:
     Notes
     -----
     **Privacy.** A user is protected within one window. Sliding windows overlap: what a user did then is in
-    `overlap` windows, and costs so many times epsilon. Fixed and sliding windows begin and end at times that no user
+    `overlap` windows, and costs that many times epsilon. Fixed and sliding windows begin and end at times that no user
     decides; a session begins and ends with a sample, whose time is therefore public.
 
     Examples
@@ -102,14 +102,7 @@ class Windows:
 
     @classmethod
     def parse(cls, text: str) -> Windows:
-        """Read `7d`, `7d,1d`, `session:30m` or `month@Europe/Berlin`.
-
-        Raises
-        ------
-        ValueError
-            If the text has another form, a duration is shorter than a second or no whole number of seconds, or a size
-            is no multiple of its period.
-        """
+        """Read `7d`, `7d,1d`, `session:30m` or `month@Europe/Berlin`."""
         calendar = CalendarDays.parse(text)
         if calendar is not None:
             return cls("fixed", calendar.longest, calendar.longest, calendar)
@@ -152,11 +145,6 @@ class Windows:
     def assign(self, time: Floats) -> Assigned:
         """Find the windows of samples.
 
-        Parameters
-        ----------
-        time : float array (n,)
-            Event times, seconds since the epoch.
-
         Returns
         -------
         Assigned
@@ -181,11 +169,6 @@ def windows_in_micros(time: Floats) -> Ints:
 
 def merge_session_windows(start: Ints, end: Ints) -> tuple[Ints, list[Window]]:
     """Join windows that overlap, as Beam's `Sessions` does; windows that only touch stay apart.
-
-    Parameters
-    ----------
-    start, end : int64 array (n,)
-        Windows of single samples and of sessions so far, in any order.
 
     Returns
     -------

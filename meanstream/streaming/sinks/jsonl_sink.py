@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from meanstream.operators.validation import require
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.on_disk import SinkOnDisk, looking_at_disk
-from meanstream.streaming.sinks.sink_protocol import SinkOpening, SinkPosition, Trust, check_sink_trust, telling_of_sink
+from meanstream.streaming.sinks.on_disk import SinkOnDisk, checking_disk
+from meanstream.streaming.sinks.sink_protocol import SinkOpening, SinkPosition, Trust, check_sink_trust, sink_faults
 
 
 class JsonlSink(SinkOnDisk):
@@ -26,7 +26,7 @@ class JsonlSink(SinkOnDisk):
     def check(cls, location: str, option: str) -> None:
         """Refuse also a file of something else than events: a key, a store or a table under another name."""
         super().check(location, option)
-        with looking_at_disk(option, location):
+        with checking_disk(option, location):
             begins = _first_byte(Path(location))
         require(begins in (b"", b"{"), option, "be a new file or one of events", location)
 
@@ -39,13 +39,13 @@ class JsonlSink(SinkOnDisk):
         except OSError as error:
             raise ValueError(f"{option} must be a writable file, got {str(path)!r} ({error.strerror})") from None
         if trust is Trust.PRIVATE:
-            with telling_of_sink(option, str(path)):
+            with sink_faults(option, str(path)):
                 os.fchmod(self._file, mode)  # a file that was there before keeps its mode otherwise
 
     def write(self, events: EventLines) -> None:
         """Append lines."""
         check_sink_trust(self.trust, events.kind)
-        with telling_of_sink(self._option, str(self._path)):
+        with sink_faults(self._option, str(self._path)):
             for block in events.blocks():
                 data = memoryview(block)
                 while data:
@@ -53,7 +53,7 @@ class JsonlSink(SinkOnDisk):
 
     def flush(self) -> None:
         """Force the lines to the disk."""
-        with telling_of_sink(self._option, str(self._path)):
+        with sink_faults(self._option, str(self._path)):
             os.fsync(self._file)
 
     def position(self) -> SinkPosition:
@@ -68,18 +68,12 @@ class JsonlSink(SinkOnDisk):
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
         """Give the whole lines after a position."""
         here = position is not None and position["path"] == str(self._path.resolve())
-        with telling_of_sink(self._option, str(self._path), "be readable"), self._path.open("rb") as file:
+        with sink_faults(self._option, str(self._path), "be readable"), self._path.open("rb") as file:
             file.seek(position["bytes"] if here and position is not None else 0)
             yield from (line[:-1] for line in file if line.endswith(b"\n"))
 
     def restore(self, position: SinkPosition) -> None:
-        """Cut the file back.
-
-        Raises
-        ------
-        ValueError
-            If the file is shorter than that: somebody else changed it.
-        """
+        """Cut the file back."""
         if position["path"] != str(self._path.resolve()):
             return  # another file from now on
         size = os.fstat(self._file).st_size
@@ -88,7 +82,7 @@ class JsonlSink(SinkOnDisk):
                 f"{self._option} must be the file that this store wrote to ({position['bytes']} bytes), "
                 f"got {size} bytes in {str(self._path)!r}"
             )
-        with telling_of_sink(self._option, str(self._path)):
+        with sink_faults(self._option, str(self._path)):
             os.ftruncate(self._file, position["bytes"])
 
     def close(self) -> None:
@@ -104,7 +98,7 @@ class StreamSink:
         """Refuse nothing: standard output is there."""
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give the one place that it has."""
         return location
 
@@ -121,13 +115,13 @@ class StreamSink:
     def write(self, events: EventLines) -> None:
         """Write lines."""
         check_sink_trust(self.trust, events.kind)
-        with telling_of_sink(self._option, "-"):
+        with sink_faults(self._option, "-"):
             for block in events.blocks():
                 self._stream.write(block)
 
     def flush(self) -> None:
         """Hand everything to the reader."""
-        with telling_of_sink(self._option, "-"):
+        with sink_faults(self._option, "-"):
             self._stream.flush()
 
     def position(self) -> SinkPosition:

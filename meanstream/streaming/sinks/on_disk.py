@@ -19,14 +19,8 @@ def path_on_disk(location: str) -> str:
 
 
 @contextmanager
-def looking_at_disk(option: str, location: str) -> Iterator[None]:
-    """Refuse a place into which nobody may look.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule, the place and the operating system's reason.
-    """
+def checking_disk(option: str, location: str) -> Iterator[None]:
+    """Refuse a place into which no one may look."""
     try:
         yield
     except OSError as error:
@@ -52,13 +46,7 @@ class SinkOnDisk(ABC):
 
     @classmethod
     def check(cls, location: str, option: str) -> None:
-        """Refuse a place that could not be opened, without making it.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the place.
-        """
+        """Refuse a place that could not be opened, without making it."""
         path = Path(location)
         require(path.parent.is_dir(), option, "be in an existing folder", location)
         if path.exists():
@@ -66,7 +54,7 @@ class SinkOnDisk(ABC):
         require(os.access(path if path.exists() else path.parent, os.W_OK), option, "be where you may write", location)
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give its whole path."""
         return path_on_disk(location)
 

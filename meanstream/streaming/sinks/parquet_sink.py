@@ -16,13 +16,13 @@ from pyarrow import parquet
 from meanstream.operators.validation import require
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.on_disk import SinkOnDisk, looking_at_disk
+from meanstream.streaming.sinks.on_disk import SinkOnDisk, checking_disk
 from meanstream.streaming.sinks.sink_protocol import (
     SinkLostError,
     SinkPosition,
     Trust,
     check_sink_trust,
-    telling_of_sink,
+    sink_faults,
 )
 
 _COLUMN = "schema_version"
@@ -44,7 +44,7 @@ class ParquetSink(SinkOnDisk):
     def check(cls, location: str, option: str) -> None:
         """Refuse also a folder in which a file that is no next part stands where a later part would go."""
         super().check(location, option)
-        with looking_at_disk(option, location):
+        with checking_disk(option, location):
             numbers = _numbers(Path(location))
         rule = "be a folder without other files where parts go"
         odd = next((number for at, number in enumerate(numbers) if at != number), None)
@@ -59,7 +59,7 @@ class ParquetSink(SinkOnDisk):
             path.mkdir(mode=0o700 if trust is Trust.PRIVATE else 0o755, exist_ok=True)
         except OSError as error:
             raise ValueError(f"{option} must be a folder, got {str(path)!r} ({error.strerror})") from None
-        with telling_of_sink(option, str(path)):
+        with sink_faults(option, str(path)):
             if trust is Trust.PRIVATE:
                 path.chmod(0o700)  # a folder that was there before keeps its mode otherwise
             self._parts = len(_numbers(path))
@@ -82,7 +82,7 @@ class ParquetSink(SinkOnDisk):
         )
         part = _part(self._folder, self._parts)
         unfinished = part.with_suffix(".unfinished")
-        with telling_of_sink(self._option, str(self._folder)):
+        with sink_faults(self._option, str(self._folder)):
             if os.path.lexists(part):
                 raise SinkLostError(self._in_the_way(part))
             unfinished.unlink(missing_ok=True)  # of a run that was killed
@@ -120,7 +120,7 @@ class ParquetSink(SinkOnDisk):
                 f"got {self._parts} parts in {str(self._folder)!r}"
             )
         later = [_part(self._folder, number) for number in range(position["parts"], self._parts)]
-        with telling_of_sink(self._option, str(self._folder)):
+        with sink_faults(self._option, str(self._folder)):
             for part in later:
                 if not _is_ours(part):
                     raise ValueError(self._in_the_way(part))
@@ -135,7 +135,7 @@ class ParquetSink(SinkOnDisk):
 
     def _rows(self, number: int) -> list[dict[str, object]]:
         part = _part(self._folder, number)
-        with telling_of_sink(self._option, str(part), "be readable"):
+        with sink_faults(self._option, str(part), "be readable"):
             try:
                 rows: list[dict[str, object]] = parquet.read_table(part).to_pylist()
             except pa.ArrowException:  # its text could hold a value

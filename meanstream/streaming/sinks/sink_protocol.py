@@ -17,7 +17,7 @@ class Trust(StrEnum):
     """Who can read a sink."""
 
     PUBLIC = "public"
-    """Anybody."""
+    """Anyone."""
     PRIVATE = "private"
     """Only who is inside the trust domain, or the addressee."""
 
@@ -31,7 +31,7 @@ class SinkLostError(RuntimeError):
 
 
 SinkPosition = dict[str, Any]
-"""How far a sink was written: plain JSON values, opaque to everybody but the sink."""
+"""How far a sink was written: plain JSON values, opaque to everyone but the sink."""
 
 
 class Sink(Protocol):
@@ -43,15 +43,7 @@ class Sink(Protocol):
         """Take events; they are durable after `flush`. `TypeError` if a public sink is given a private type."""
 
     def flush(self) -> None:
-        """Make everything durable.
-
-        Raises
-        ------
-        DeliveryFailedError
-            If nothing since the last flush was delivered, but may be when it is written again.
-        SinkLostError
-            If it cannot be written any more.
-        """
+        """Make everything durable."""
 
     def position(self) -> SinkPosition:
         """Tell how far the sink is flushed."""
@@ -88,7 +80,7 @@ class SinkKind(Protocol):
     def check(self, location: str, option: str) -> None:
         """Refuse, with `ValueError`, a place that could not be opened, without making it."""
 
-    def place_of(self, location: str) -> str:
+    def canonical_location(self, location: str) -> str:
         """Say which place a location means: no two roles may have the same one."""
 
     def open(self, location: str, opening: SinkOpening) -> Sink:
@@ -127,26 +119,14 @@ class Remembers(Sink, Protocol):
 
 
 def check_sink_trust(trust: Trust, kind: type[Event]) -> None:
-    """Refuse a private event at a public sink.
-
-    Raises
-    ------
-    TypeError
-        Naming the type; an event type that is in neither class counts as private.
-    """
+    """Refuse a private event at a public sink."""
     if trust is not Trust.PRIVATE and not issubclass(kind, PublicEvent):
         raise TypeError(f"public sink must be given public events, got {kind.__name__}")
 
 
 @contextmanager
-def telling_of_sink(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
-    """Say in one line that a place cannot be used, whatever is the matter with it.
-
-    Raises
-    ------
-    SinkLostError
-        Naming the option, the rule, the place and the operating system's reason.
-    """
+def sink_faults(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
+    """Say in one line that a place cannot be used, whatever is the matter with it."""
     try:
         yield
     except OSError as error:

@@ -91,13 +91,7 @@ class Decoder:
         return samples.take(fault == GOOD), rejects
 
     def require_types(self, types: Mapping[str, pa.DataType]) -> None:
-        """Refuse types of columns that mean nothing, before any row is read.
-
-        Raises
-        ------
-        UnreadableSourceError
-            Naming the column and what it must hold.
-        """
+        """Refuse types of columns that mean nothing, before any row is read."""
         self.decode({part: pa.array([], kind) for part, kind in types.items()}, np.zeros(0, np.int64))
 
     def _values(self, raw: RawColumns) -> tuple[Floats, Codes | None]:

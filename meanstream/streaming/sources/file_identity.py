@@ -18,19 +18,6 @@ def source_identity(
     A file is known by its name: it may move together with its store. A topic is known by its name and the id of its
     cluster, whatever the addresses of its brokers.
 
-    Parameters
-    ----------
-    source : Source
-        Open; nothing is read.
-    mapping : ColumnMapping
-        Which column means what.
-    lateness : str
-        Name of the option of the lateness.
-    seconds : float
-        The lateness.
-    agent : str
-        Name of the option of the column that says whose sample it is.
-
     Examples
     --------
     >>> from meanstream.streaming.testing import ScriptedSource
@@ -46,7 +33,7 @@ def source_identity(
     read = {
         "layout": mapping.layout,
         "numbers_in_text": mapping.numbers_in_text,
-        "beside": [] if cluster is None else sorted(mapping.beside_value()),  # a field of a file has any name
+        "beside": [] if cluster is None else sorted(mapping.extra_parts()),  # a field of a file has any name
         "registry": getattr(source, "by_registry", False),
     }
     return {"source": source.name, "cluster": cluster, **named, **read, lateness: float(seconds)}

@@ -60,7 +60,7 @@ class GrowingFile:
         """Parse the lines that are there, or wait a moment for one."""
         end = self._reader.end()
         taken = self._reader.next_block(max_samples)
-        self._check(end)  # after reading, so that nothing of a file that was written anew gets in
+        self._check(end)  # after reading, so that nothing of a file that was written again gets in
         if taken is None:
             if self._reader.ended:
                 time.sleep(WAIT_SECONDS)
@@ -73,7 +73,7 @@ class GrowingFile:
         self._reader.limit = os.stat(self._reader.fileno()).st_size
         return True
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether that was read."""
         return self._reader.at_limit()
 

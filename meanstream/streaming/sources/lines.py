@@ -20,7 +20,7 @@ from meanstream.streaming.sources.source_protocol import UnreadableSourceError, 
 
 BLOCK_BYTES = 32 << 20
 MOST_BYTES = 128 << 20  # that wait: some 500 a line of the largest batch
-READ_BYTES = 4 << 20  # at least, however few lines are asked for
+READ_BYTES = 4 << 20  # at least, however few lines are requested
 LINE_BYTES = 64  # a guess, for the first block
 MAX_LINE_BYTES = 1 << 20
 _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, OSError)
@@ -31,7 +31,7 @@ SCAN_BYTES = 1 << 17  # looked through at once: what stays in the processor's ca
 class LineBlock:
     """Complete lines that are neither blank nor oversized: their bytes, where each ends, which line each is.
 
-    The bytes are the reader's own, and good until it is asked for the next block.
+    The bytes are the reader's own, and good until it is requested the next block.
     """
 
     data: memoryview
@@ -151,11 +151,6 @@ class LineReader:
 
         **Privacy.** A line that was inserted or taken out anywhere moves those behind it: read on at the same place,
         a sample would count twice, with twice the sensitivity.
-
-        Raises
-        ------
-        ValueError
-            If the file is shorter than it was, or anything in it has changed up to there.
         """
         self._start = self._stop = self._skipped = 0
         self._ends = np.zeros(0, np.int64)
@@ -254,7 +249,7 @@ class LineReader:
         self._stream.close()
 
     def _fill(self, wanted: int) -> bool:
-        """Read until so many bytes wait; False at the end of the file."""
+        """Read until that many bytes wait; False at the end of the file."""
         if not len(self._ends) and self._stop - self._start > self._max:
             self._digest.throw_away(self._buffer[self._start : self._stop])
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
@@ -281,7 +276,7 @@ class LineReader:
         return True
 
     def _make_room(self, size: int) -> int:
-        """Move what waits to the front, with room for so many bytes and a line end; return how much waits."""
+        """Move what waits to the front, with room for that many bytes and a line end; return how much waits."""
         waiting = self._stop - self._start
         left = self._buffer[self._start : self._stop]
         if len(self._buffer) < waiting + size + 1:

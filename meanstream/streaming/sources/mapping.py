@@ -14,7 +14,7 @@ Layout = Literal["plain", "cloudevents", "connect"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 OF_MESSAGE = ("@key", "@timestamp", "@topic")
-"""What of a message stands beside its value; and `@header.NAME`."""
+"""What of a message stands next to its value; and `@header.NAME`."""
 _HEADER = "@header."
 
 NO_HEADER = "; its first line holds numbers, as a record does: it must hold the names of the columns"
@@ -39,7 +39,7 @@ class ColumnMapping(BaseModel):
         Of numeric times: "s", "ms", "us", or "auto" by magnitude (below 1e11 seconds, below 1e14 milliseconds).
     layout : str
         Of JSON records: "plain"; "cloudevents", whose fields are attributes and `data.FIELD`, in either mode; or
-        "connect", whose fields are those of the payload beside its schema.
+        "connect", whose fields are those of the payload next to its schema.
     numbers_in_text : bool
         Take `"12.5"` for a value of JSON and Avro, as files of text always do.
     owner : str
@@ -69,11 +69,11 @@ class ColumnMapping(BaseModel):
 
     @property
     def optional(self) -> dict[str, str]:
-        """Column of each part that a sample has where it was asked for."""
+        """Column of each part that a sample has where it was requested."""
         return {part: name for part, name in (("id", self.id), ("person", self.person)) if name is not None}
 
-    def beside_value(self) -> dict[str, str]:
-        """Give what each part is read from that stands beside the value of a message: `@key`, `@header.ce_id`.
+    def extra_parts(self) -> dict[str, str]:
+        """Give what each part is read from that stands next to the value of a message: `@key`, `@header.ce_id`.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class ColumnMapping(BaseModel):
 
         Examples
         --------
-        >>> ColumnMapping(agent="@key", time="@timestamp").beside_value()
+        >>> ColumnMapping(agent="@key", time="@timestamp").extra_parts()
         {'agent': '@key', 'time': '@timestamp'}
         """
         found = {part: name for part, name in {**self.required, **self.optional}.items() if name.startswith("@")}

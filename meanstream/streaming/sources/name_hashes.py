@@ -23,7 +23,7 @@ _KEPT = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 class NameHashTable:
     """Codes of names, by their hash, in arrays.
 
-    A name that is found is compared with the whole name: hashes that agree, by accident or because somebody has made
+    A name that is found is compared with the whole name: hashes that agree, by accident or because someone has made
     them agree, cost time and nothing else.
 
     Examples
@@ -48,7 +48,7 @@ class NameHashTable:
         if not len(self):
             return codes
         hashes, short = _hashes(texts)
-        for place in _places(hashes, len(self._slots)):
+        for place in _slots_of(hashes, len(self._slots)):
             found = self._slots[place]
             good = short & (codes < 0) & (found >= 0) & (self._hashes[found] == hashes)
             codes[good] = found[good]
@@ -68,7 +68,7 @@ class NameHashTable:
             before = 0
         codes = np.arange(before, len(self), dtype=np.int32)
         for which in range(2):  # who finds its first slot taken may have a second
-            place = _places(self._hashes[codes], len(self._slots))[which]
+            place = _slots_of(self._hashes[codes], len(self._slots))[which]
             free = self._slots[place] < 0
             self._slots[place[free]] = codes[free]
             codes = codes[self._slots[place] != codes]
@@ -79,7 +79,7 @@ class NameHashTable:
         return self._names[0]
 
 
-def _places(hashes: Words, slots: int) -> tuple[Ints, Ints]:
+def _slots_of(hashes: Words, slots: int) -> tuple[Ints, Ints]:
     """Give the two slots of each hash; there is a power of two of them."""
     last = np.uint64(slots - 1)
     return (hashes & last).astype(np.int64), (hashes >> np.uint64(32) & last).astype(np.int64)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from meanstream.streaming.events.event_columns import Batch, Position, SampleColumns, concatenate_columns
-from meanstream.streaming.sources.kept_rejects import KeptRejects
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
 from meanstream.streaming.sources.source_protocol import (
     Source,
     UnreadableSourceError,
@@ -35,7 +35,7 @@ class OrderedSource:
     source : Source
         A bounded source.
     max_rows : int
-        Refuse more than so many samples.
+        Refuse more than that many samples.
     cut : float or None
         Seconds: a batch ends where event time enters the next multiple, so that a commit falls there.
     """
@@ -57,7 +57,7 @@ class OrderedSource:
         self._row = 0
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Replay the next samples; the first batches bring the rejected records, so many at a time, too."""
+        """Replay the next samples; the first batches bring the rejected records, that many at a time, too."""
         parts = self._load()
         rejects = self._rejects.part(self._reported, self._reported + max_samples)
         self._reported += len(rejects)
@@ -77,7 +77,7 @@ class OrderedSource:
         return Batch(part, rejects, position, exhausted=not len(part) and not len(rejects))
 
     def restore(self, position: Position) -> None:
-        """Continue after so many samples and rejected records; before these were counted, all came at first."""
+        """Continue after that many samples and rejected records; before these were counted, all came at first."""
         require_source_position(position, "sorted_row", self.name)
         self._load()
         if (position.get("digest"), position.get("source")) != (self._digest, self._end):
@@ -126,3 +126,41 @@ def _digest(parts: list[SampleColumns]) -> str:
         for part in parts:
             digest.update(np.ascontiguousarray(getattr(part, name)).data)
     return digest.hexdigest()
+
+
+_NO_SIZE = 0xFF
+
+
+class KeptRejects:
+    """Rejected records in order, packed: a file of bad lines alone takes less memory than one of samples.
+
+    Examples
+    --------
+    >>> kept, two = KeptRejects(), Rejects(["no_value", "not_json"], [7, 8], [None, 64])
+    >>> kept.extend(two)
+    >>> kept.part(1, 5)
+    Rejects(reason=['not_json'], position=[8], size=[64])
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, int] = {}
+        self._reason, self._position, self._size = array("H"), array("q"), array("B")
+
+    def __len__(self) -> int:
+        return len(self._position)
+
+    def extend(self, other: Rejects) -> None:
+        """Append some."""
+        codes = self._reasons
+        self._reason.extend(codes.setdefault(reason, len(codes)) for reason in other.reason)
+        self._position.extend(other.position)
+        self._size.extend(_NO_SIZE if size is None else size.bit_length() - 1 for size in other.size)
+
+    def part(self, start: int, stop: int) -> Rejects:
+        """Give some as they were."""
+        names, which = list(self._reasons), slice(start, stop)
+        return Rejects(
+            [names[code] for code in self._reason[which]],
+            self._position[which].tolist(),
+            [None if power == _NO_SIZE else 1 << power for power in self._size[which]],
+        )

@@ -18,7 +18,7 @@ class ReadAhead:
     Parameters
     ----------
     source : Source
-        A bounded source, which nobody else may use from now on.
+        A bounded source, which no one else may use from now on.
     """
 
     bounded = True

@@ -1,4 +1,4 @@
-"""Releases as those receive them who did not make them: every line checked, each release once, everybody's latest."""
+"""Releases as those receive them who did not make them: every line checked, each release once, everyone's latest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Line = tuple[bytes | None, bytes | None]
 
 Columns = dict[str, npt.NDArray[Any]]
 
-_BESIDE = ("time", "epsilon", "delta", "tuned", "vote_variance", "histogram_variance")
+_EXTRAS = ("time", "epsilon", "delta", "tuned", "vote_variance", "histogram_variance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Releases:
 
 
 class ReceivedReleases:
-    """Checks releases as they come and keeps everybody's latest.
+    """Checks releases as they come and keeps everyone's latest.
 
     What is no valid release, or was there before, is left out and counted by reason:
 
@@ -160,7 +160,7 @@ class ReceivedReleases:
         return self._releases(range(n), {name: column[:n].copy() for name, column in self._latest.items()})
 
     def restore(self, latest: Releases) -> None:
-        """Continue from everybody's latest release; call before the first line."""
+        """Continue from everyone's latest release; call before the first line."""
         records = latest.columns
         columns = {name: getattr(records if hasattr(records, name) else latest, name) for name in self._latest}
         self.names[:] = latest.names
@@ -201,7 +201,7 @@ class ReceivedReleases:
 
     def _releases(self, agent: Sequence[int], columns: Columns) -> Releases:
         fields = dict(columns)
-        own = {name: fields.pop(name) for name in _BESIDE}
+        own = {name: fields.pop(name) for name in _EXTRAS}
         return Releases(names=self.names, columns=ReleaseColumns(agent=np.array(agent, np.int64), **fields), **own)
 
 
@@ -229,14 +229,14 @@ def _id_of_agent(name: str) -> str:
 
 
 def _release_columns_of(events: Sequence[Release]) -> ReleaseColumns:
-    """Give releases as columns; nobody has a number yet."""
+    """Give releases as columns; no one has a number yet."""
     found = received_release_columns(events)
     kept = {name: found[name] for name in ("index", "count", "total", "mean", "noise_variance")}
     return ReleaseColumns(agent=np.zeros(len(events), np.int64), **kept)
 
 
 def received_release_columns(events: Sequence[Release], bins: int = 0) -> Columns:
-    """Give everything but the agents, as arrays; of histograms those of so many bins."""
+    """Give everything but the agents, as arrays; of histograms those of that many bins."""
     whole, real = np.int64, np.float64
     return {
         "index": np.array([e.index for e in events], whole),

@@ -29,19 +29,12 @@ class Ambiguous(dict[str, Any]):
     twice: frozenset[str] = frozenset()
 
 
-def field_places(name: str, within: Path = ()) -> Places:
+def field_paths(name: str, within: Path = ()) -> Places:
     """Find where a field may be: under its whole name, and where the name has dots, along the path.
-
-    Parameters
-    ----------
-    name : str
-        With a dot before it, a name is a whole one, whatever is in it.
-    within : tuple of str
-        Where the sample begins.
 
     Examples
     --------
-    >>> field_places("delay"), field_places("data.delay"), field_places(".@timestamp")
+    >>> field_paths("delay"), field_paths("data.delay"), field_paths(".@timestamp")
     ((('delay',),), (('data.delay',), ('data', 'delay')), (('@timestamp',),))
     """
     if name.startswith("."):
@@ -56,14 +49,9 @@ def field_places(name: str, within: Path = ()) -> Places:
 def require_apart(places: Mapping[str, Places]) -> None:
     """Refuse parts of a sample of which one holds another.
 
-    Raises
-    ------
-    ValueError
-        Naming both.
-
     Examples
     --------
-    >>> require_apart({"agent": field_places("data"), "value": field_places("data.delay")})
+    >>> require_apart({"agent": field_paths("data"), "value": field_paths("data.delay")})
     Traceback (most recent call last):
     ValueError: value must not lie within agent, got 'data.delay' within 'data'
     """
@@ -76,16 +64,8 @@ def require_apart(places: Mapping[str, Places]) -> None:
                 )
 
 
-def find_place(record: Mapping[str, Any], places: Iterable[Path]) -> Any:
-    """Give what is at the first place that holds something; None if none does.
-
-    Raises
-    ------
-    LookupError
-        If a field on the way is there twice.
-    TypeError
-        If what a path leads through is no object.
-    """
+def find_value(record: Mapping[str, Any], places: Iterable[Path]) -> Any:
+    """Give what is at the first place that holds something; None if none does."""
     for path in places:
         found = _follow(record, path)
         if found is not None:

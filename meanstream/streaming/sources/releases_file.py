@@ -1,4 +1,4 @@
-"""Everybody's releases from a file of lines, followed as it grows."""
+"""Everyone's releases from a file of lines, followed as it grows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ReleasesFile:
         return self.received.rejected
 
     def latest(self) -> Releases:
-        """Give everybody's newest release."""
+        """Give everyone's newest release."""
         return self.received.latest()
 
     def close(self) -> None:

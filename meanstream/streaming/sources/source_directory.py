@@ -13,7 +13,7 @@ from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
 from meanstream.streaming.sources.name_hashes import NameHashTable
 
 MAX_DIRECTORY = 2_000_000
-"""With so many names the directory of a source begins anew: names that are made up without end take bounded memory."""
+"""Names after which the directory of a source restarts: endless invented names take bounded memory."""
 
 NO_NAME, NOT_A_NAME = -1, -2
 """Stand for the code of a name that is missing, or is none."""
@@ -37,12 +37,12 @@ def _valid_name(raw: bytes) -> str | None:
 
 
 class NameDirectory:
-    """Numbers the names of a source in the order in which they come; begins anew when it is full.
+    """Numbers the names of a source in the order in which they come; begins again when it is full.
 
     Attributes
     ----------
     names : list of str
-        By code. Whoever was given codes keeps the list that they belong to.
+        By code. Anyone who was given codes keeps the list that they belong to.
 
     Examples
     --------

@@ -22,7 +22,7 @@ class AgentsOfStore:
         Those of them that live in another store now (`meanstream store move`).
     moves : mapping
         Of those that it was given, by name: the number of the move.
-    given_partitions : frozenset of int
+    departed_partitions : frozenset of int
         Partitions that another store reads now.
     former_owners : mapping
         Of partitions that it was given: ids of the stores that had them.
@@ -36,7 +36,7 @@ class AgentsOfStore:
     names: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
     moves: Mapping[str, int] = field(default_factory=dict)
-    given_partitions: frozenset[int] = frozenset()
+    departed_partitions: frozenset[int] = frozenset()
     former_owners: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     most: int = MAX_AGENTS
     at_once: bool = True
@@ -123,10 +123,10 @@ class Shared(Protocol):
 
 @runtime_checkable
 class Claims(Protocol):
-    """A source of which several stores read parts, and whose engine says when somebody is to live in its store."""
+    """A source of which several stores read parts, and whose engine says when someone is to live in its store."""
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
-        """Let those live in the store who live in none yet; say who lives in another. None: nobody can say just now.
+        """Let those live in the store who live in none yet; say who lives in another. None: no one can say just now.
 
         Who is `patient` waits; `SourceLostError` if that is in vain.
         """
@@ -146,9 +146,9 @@ class Holds(Protocol):
     bounded: bool
 
     def hold(self) -> bool:
-        """Give from now on only what is there now; False if nobody can say just now where that ends."""
+        """Give from now on only what is there now; False if no one can say just now where that ends."""
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether all of it was given."""
 
     def go_on(self) -> None:
@@ -172,13 +172,6 @@ def let_source_rest(source: Source) -> None:
 def other_source_file(name: str, *, grown: bool = False) -> ValueError:
     """Make the refusal of a file that is not the one that was read, with the ways out.
 
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    grown : bool
-        It may have grown.
-
     Examples
     --------
     >>> str(other_source_file("x.csv"))[:71]
@@ -192,12 +185,6 @@ def other_source_file(name: str, *, grown: bool = False) -> ValueError:
 
 
 def require_source_position(position: Position, key: str, source: str) -> None:
-    """Refuse a position that another way of reading the source has left.
-
-    Raises
-    ------
-    ValueError
-        If the source was read sorted before and is not now, or the other way round.
-    """
+    """Refuse a position that another way of reading the source has left."""
     if key not in position:
         raise ValueError(f"sort must be as when the store was begun, got another way of reading {source!r}")

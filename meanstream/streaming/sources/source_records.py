@@ -28,7 +28,7 @@ class RecordFormat(Protocol):
     """How records are written."""
 
     def stands_out(self, block: LineBlock) -> Bools | None:
-        """Say which records could change how others beside them are read: they are parsed alone. None if none is."""
+        """Say which records could change how others next to them are read: they are parsed alone. None if none is."""
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Parse many records at once, none of which stands out.
@@ -85,7 +85,7 @@ class RecordParser:
         parts: list[SampleColumns] = []
         for raw, number in parsed:
             if beside:
-                at = pa.array(_places(block.number, number))
+                at = pa.array(_positions_of(block.number, number))
                 raw.update({part: column.take(at) for part, column in beside.items()})
             samples, bad = self._decoder.decode(raw, number)
             rejects.extend(bad)
@@ -137,10 +137,10 @@ def is_utf8_record(data: memoryview) -> bool:
 
 def in_order_of(number: Ints, samples: SampleColumns) -> SampleColumns:
     """Bring samples into the order in which their positions stand in `number`."""
-    return samples.take(np.argsort(_places(number, samples.position)))
+    return samples.take(np.argsort(_positions_of(number, samples.position)))
 
 
-def _places(number: Ints, position: Ints) -> Ints:
+def _positions_of(number: Ints, position: Ints) -> Ints:
     """Find positions in `number`."""
     if len(position) == len(number) and np.array_equal(position, number):
         return np.arange(len(number))

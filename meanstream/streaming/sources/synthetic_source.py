@@ -65,11 +65,6 @@ class SyntheticPopulation:
     def parse(cls, text: str) -> Self:
         """Read `synthetic:AGENTS,SAMPLES[,SEED]`.
 
-        Raises
-        ------
-        ValueError
-            If the text has another form.
-
         Examples
         --------
         >>> SyntheticPopulation.parse("synthetic:100,5000").samples

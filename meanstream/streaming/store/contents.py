@@ -17,8 +17,8 @@ def content_mark(key: str, content: bytes) -> int:
 class Contents:
     """Number of rows and sum of marks per group of rows; sealed in each commit, it finds changed, lost and added rows.
 
-    A sum follows rows that come and go without a look at the others. It finds faults, not a forger: whoever can write
-    the file can also compute the sum. For the ledger there is a chain.
+    A sum follows rows that come and go without a look at the others. It finds faults, not a forger: anyone who can
+    write the file can also compute the sum. For the ledger there is a chain.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from typing import Any
 APPLICATION_ID = 0x4D454E53  # "MENS": recognizes the file
 SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
 CACHE_KIBIBYTES = 65_536
-CHECKPOINT_PAGES = 8_192  # pages that each commit writes anew reach the file once for many commits
+CHECKPOINT_PAGES = 8_192  # pages that each commit writes again reach the file once for many commits
 BUSY_SECONDS = 10
 PAGE = 4096  # bytes, SQLite's own choice
 
@@ -61,7 +61,7 @@ class Database:
         self.path = path
         self.is_empty = False
         uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only and _has_log(path) else 'rw'}"
-        with self._telling():
+        with self._readable_faults():
             self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
         try:
             self._begin(read_only=read_only)
@@ -75,17 +75,17 @@ class Database:
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Run a statement that gives no rows."""
-        with self._telling():
+        with self._readable_faults():
             self._connection.execute(sql, parameters)
 
     def insert(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement for each row."""
-        with self._telling():
+        with self._readable_faults():
             self._connection.executemany(sql, rows)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Read all rows."""
-        with self._telling():
+        with self._readable_faults():
             return self._connection.execute(sql, parameters).fetchall()
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
@@ -94,11 +94,11 @@ class Database:
         return rows[0][0] if rows else None
 
     def blocks(self, sql: str, parameters: Sequence[Any] = (), *, size: int = 1) -> Iterator[list[Row]]:
-        """Read rows, so many at a time."""
-        with self._telling():
+        """Read rows, that many at a time."""
+        with self._readable_faults():
             cursor = self._connection.execute(sql, parameters)
         while True:
-            with self._telling():
+            with self._readable_faults():
                 rows = cursor.fetchmany(size)
             if not rows:
                 return
@@ -121,14 +121,8 @@ class Database:
         return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
-        """Write what this connection sees into an empty file, page by page.
-
-        Raises
-        ------
-        CopyFailedError
-            If the file does not take it; any other `StoreError` is about this store.
-        """
-        with self._telling(), closing(sqlite3.connect(path)) as target:
+        """Write what this connection sees into an empty file, page by page."""
+        with self._readable_faults(), closing(sqlite3.connect(path)) as target:
             try:
                 self._connection.backup(target)
             except sqlite3.OperationalError as error:
@@ -165,16 +159,16 @@ class Database:
             raise self.damage("its header")
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _readable_faults(self) -> Iterator[None]:
         """Turn a fault that SQLite found into one line."""
         try:
             yield
         except sqlite3.ProgrammingError:  # a defect of the caller
             raise
         except (sqlite3.DatabaseError, UnicodeError) as error:  # the message itself may quote damaged text
-            raise self._told(error) from None
+            raise self._fault_line(error) from None
 
-    def _told(self, error: Exception) -> StoreError:
+    def _fault_line(self, error: Exception) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension
         place = repr(str(self.path))
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
@@ -201,13 +195,7 @@ def _has_log(path: Path) -> bool:
 
 
 def keep_database_to_owner(paths: Iterable[Path]) -> None:
-    """Let the owner alone read and write files of a store, also those that were made before it.
-
-    Raises
-    ------
-    StoreError
-        If everybody may, and the file is somebody else's to change. What a group may is a volume's setting then.
-    """
+    """Let the owner alone read and write files of a store, also those that were made before it."""
     for path in paths:
         with suppress(FileNotFoundError):
             mode = stat.S_IMODE(path.stat().st_mode)

@@ -28,13 +28,7 @@ def store_kind(settings: Mapping[str, Any]) -> str:
 
 
 def require_store_kind(path: Path, settings: Mapping[str, Any], *kinds: str) -> None:
-    """Refuse a store of another kind, before anything is made of its settings.
-
-    Raises
-    ------
-    StoreError
-        Naming what it should be and what it is.
-    """
+    """Refuse a store of another kind, before anything is made of its settings."""
     found = store_kind(settings)
     if found not in kinds:
         raise StoreError(f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}")

@@ -12,7 +12,6 @@ START = bytes(32)
 """What stands before the first row."""
 
 _NUMBERS = struct.Struct(">qqqqdq").pack
-_WITH_AGENTS = struct.Struct(">qqqqqdq").pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class LedgerColumns:
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
-def chain_links(before: bytes, rows: LedgerColumns, names: Sequence[bytes], *, numbered: bool = False) -> list[bytes]:
+def chain_links(before: bytes, rows: LedgerColumns, names: Sequence[bytes]) -> list[bytes]:
     """Give the chain's value at each row.
 
     It is the SHA-256 of the value before it; then of row number, release index, input version and charge as signed
@@ -60,17 +59,6 @@ def chain_links(before: bytes, rows: LedgerColumns, names: Sequence[bytes], *, n
 
     **Privacy.** Agents are numbered in the order in which they are first seen. In rounds that order is private, and the
     chain's value is not: their names alone are in it.
-
-    Parameters
-    ----------
-    before : bytes
-        The chain's value at the row before the first one, or `START`.
-    rows : LedgerColumns
-        Rows, one after the other.
-    names : sequence of bytes
-        Names of all agents in UTF-8, by number.
-    numbered : bool
-        Put the agent's number after that of the row: what stores of versions before 3 did, and do.
 
     Examples
     --------
@@ -81,9 +69,8 @@ def chain_links(before: bytes, rows: LedgerColumns, names: Sequence[bytes], *, n
     """
     name = [names[a] for a in rows.agent]
     columns: Any = (rows.release_index, rows.input_version, rows.charge, rows.time, map(len, name))
-    numbers = map(_WITH_AGENTS, rows.seq, rows.agent, *columns) if numbered else map(_NUMBERS, rows.seq, *columns)
     chain, link = [], before
-    for number, who, output in zip(numbers, name, rows.output, strict=True):
+    for number, who, output in zip(map(_NUMBERS, rows.seq, *columns), name, rows.output, strict=True):
         link = sha256(link + number + who + output).digest()
         chain.append(link)
     return chain

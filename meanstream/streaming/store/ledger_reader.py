@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.store.database import DamagedStoreError, Database
-from meanstream.streaming.store.layout import layout_chains_numbers
 from meanstream.streaming.store.ledger_chain import START, LedgerColumns, chain_links
 from meanstream.streaming.store.store_tables import StoreTables
 
@@ -86,24 +84,12 @@ class LedgerReader:
         return self._head
 
     def check_end(self) -> None:
-        """Compare the last row with what the last commit said it is.
-
-        Raises
-        ------
-        LedgerFaultError
-            If rows are missing or added at the end.
-        """
+        """Compare the last row with what the last commit said it is."""
         found = self._database.rows("SELECT seq, chain FROM ledger ORDER BY seq DESC LIMIT 1")
         self._compare_end(*(found[0] if found else (0, START)))
 
     def verified(self, seq: int = 0) -> Iterator[LedgerBlock]:
-        """Give the rows with a sequence number greater than `seq`, in order and in blocks.
-
-        Raises
-        ------
-        LedgerFaultError
-            At the block of the first row that is not what was charged.
-        """
+        """Give the rows with a sequence number greater than `seq`, in order and in blocks."""
         link = START if seq == 0 else self._database.one("SELECT chain FROM ledger WHERE seq = ?", (seq,))
         query = f"SELECT {_COLUMNS} FROM ledger WHERE seq > ? ORDER BY seq"  # noqa: S608 - of constants
         for rows in self._database.blocks(query, (seq,), size=BLOCK):
@@ -119,16 +105,12 @@ class LedgerReader:
         """Say that a row is not what was written."""
         return LedgerFaultError(str(self._database.damage(f"row {row}{what} of the ledger")), row)
 
-    @cached_property
-    def _numbered(self) -> bool:
-        return layout_chains_numbers(self._database)
-
     def _follows(self, block: LedgerBlock, seq: int, link: bytes) -> bool:
         """Say whether a block has the rows after `seq`, where the chain had this value."""
         try:
             in_order = tuple(block.rows.seq) == tuple(range(seq + 1, seq + 1 + len(block.rows)))
             names = self._tables.encoded_names()
-            return in_order and chain_links(link, block.rows, names, numbered=self._numbered) == list(block.chain)
+            return in_order and chain_links(link, block.rows, names) == list(block.chain)
         except (IndexError, TypeError, struct.error):  # a number of no agent, or a value of another type
             return False
 
@@ -160,13 +142,6 @@ class LedgerReader:
 
 def next_ledger_indexes(agent: Ints, charged: Ints) -> Ints:
     """Give the index that each of some releases must have, one after the other.
-
-    Parameters
-    ----------
-    agent : int array
-        Number of the agent of each release.
-    charged : int array
-        Releases of each agent before these.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Signed heads: whoever has the signer's public key knows that a ledger began like this, and whose it is."""
+"""Signed heads: anyone who has the signer's public key knows that a ledger began like this, and whose it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERSION = 1
 """Of the file of a signed head."""
 PUBLIC_SUFFIX = ".pub"
-"""Of the public half of a key, beside the private one."""
+"""Of the public half of a key, next to the private one."""
 
 _ABOUT = b"meanstream ledger head\n"  # nothing else that such a key may ever sign begins like this
 _MOST_BYTES = 1 << 16
@@ -61,19 +61,9 @@ class SignedHead:
 
 
 def make_signing_key(path: Path) -> Path:
-    """Write a new private key into a file that only its owner can read, and its public half beside it, both as PEM.
+    """Write a new private key into a file that only its owner can read, and its public half next to it, both as PEM.
 
     **Privacy.** The key says who has signed a ledger; it has nothing to do with the noise, and is never logged.
-
-    Parameters
-    ----------
-    path : Path
-        A file that is not there yet; the public half is `path` with `.pub` after it, and returned.
-
-    Raises
-    ------
-    ValueError
-        If one of the files is there, or cannot be made.
     """
     from cryptography.hazmat.primitives import serialization as forms
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -93,22 +83,6 @@ def make_signing_key(path: Path) -> Path:
 
 def sign_head(key: Path, report: LedgerReport, *, deployment: str | None, signed_at: str) -> SignedHead:
     """Sign where a ledger ends.
-
-    Parameters
-    ----------
-    key : Path
-        File of the private key.
-    report : LedgerReport
-        What an audit of the ledger has just found.
-    deployment : str or None
-        Name of the deployment.
-    signed_at : str
-        Now, in UTC.
-
-    Raises
-    ------
-    ValueError
-        If the file holds no such key; its content is not shown.
 
     Examples
     --------
@@ -130,15 +104,7 @@ def sign_head(key: Path, report: LedgerReport, *, deployment: str | None, signed
 
 
 def _check(signed: SignedHead, signer: Path) -> None:
-    """Compare a signed head with its signature.
-
-    Raises
-    ------
-    BadSignatureError
-        If the owner of the key has not signed this.
-    ValueError
-        If the file holds no public key.
-    """
+    """Compare a signed head with its signature."""
     from cryptography.exceptions import InvalidSignature
 
     values = signed.plain()
@@ -151,17 +117,7 @@ def _check(signed: SignedHead, signer: Path) -> None:
 
 
 def noted_by_signer(signature: Path, signer: Path, store: Path) -> NotedLedger:
-    """Give what a signer noted of a store's ledger, for `audit_ledger` to compare.
-
-    Raises
-    ------
-    BadSignatureError
-        If the signer has not signed it, or it is about another deployment.
-    StoreError
-        If there is no store.
-    ValueError
-        If a file is not what it should be.
-    """
+    """Give what a signer noted of a store's ledger, for `audit_ledger` to compare."""
     signed = _read(signature)
     _check(signed, signer)
     name = deployment_of_ledger(store)
@@ -171,26 +127,14 @@ def noted_by_signer(signature: Path, signer: Path, store: Path) -> NotedLedger:
 
 
 def deployment_of_ledger(store: Path) -> str | None:
-    """Tell the name of the deployment whose ledger a store holds; stores of before there were names have none.
-
-    Raises
-    ------
-    StoreError
-        If there is no store.
-    """
+    """Tell the name of the deployment whose ledger a store holds; stores of before there were names have none."""
     with closing(Store.read(store)) as opened:
         name = (opened.settings() or {}).get("name")
     return None if name is None else str(name)
 
 
 def _read(path: Path) -> SignedHead:
-    """Read the file of a signed head, which anybody may have written.
-
-    Raises
-    ------
-    ValueError
-        If it is none, or of another version.
-    """
+    """Read the file of a signed head, which anyone may have written."""
     rule = f"signature must be a signed head of version {VERSION}, got"
     try:
         with path.open("rb") as file:

@@ -8,12 +8,10 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
 
-from meanstream.operators.noise.canonical import canonical
-from meanstream.operators.noise.key_strength import key_weakness, require_strong_key
+from meanstream.operators.noise.key_strength import require_strong_key
 from meanstream.operators.noise.keyed import KeyedNoise
 
 SECRET_VARIABLE = "MEANSTREAM_SECRET"  # noqa: S105 - names, not secrets
@@ -30,62 +28,30 @@ def secret_path(store: Path) -> Path:
 
 
 def is_named_secret(environment: Mapping[str, str]) -> bool:
-    """Say whether the environment names a secret; otherwise it lies beside the store."""
+    """Say whether the environment names a secret; otherwise it lies next to the store."""
     return SECRET_VARIABLE in environment or SECRET_FILE_VARIABLE in environment
 
 
-Recognize = Callable[[bytes], bool]
-"""Says whether a durable state began with a key."""
-
-
-def _nothing(key: bytes) -> bool:  # noqa: ARG001 - a `Recognize`
-    return False
-
-
-def load_secret(
-    store: Path, *, environment: Mapping[str, str], create: bool = True, recognized: Recognize = _nothing
-) -> bytes:
-    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file beside the store.
+def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = True) -> bytes:
+    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file next to the store.
 
     The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
-    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Whoever has
+    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Anyone who has
     the secret and the releases knows the noise, hence the sums.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    environment : mapping
-        Usually `os.environ`.
-    create : bool
-        Whether the file beside the store may be made.
-    recognized : callable
-        As for `require_secret_key`.
-
-    Raises
-    ------
-    ValueError
-        If the secret is empty or no random key of 128 bits, or a named or needed file is missing.
     """
     if (text := environment.get(SECRET_VARIABLE)) is not None:
-        return require_secret_key(os.fsencode(text), SECRET_VARIABLE, recognized)
+        return require_secret_key(os.fsencode(text), SECRET_VARIABLE)
     named = environment.get(SECRET_FILE_VARIABLE)
     if named == "":
         raise ValueError(f"secret must be in a readable file, got an empty {SECRET_FILE_VARIABLE}")
     path = Path(named) if named else secret_path(store)
     if not named and create and not os.path.exists(path) and not os.path.exists(store):
         make_secret(path)
-    return read_secret(path, recognized)
+    return read_secret(path)
 
 
-def read_secret(path: Path, recognized: Recognize = _nothing) -> bytes:
-    """Read a key from a file; a good one that others may read is a warning.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing or cannot be read, or what is in it is no random key of 128 bits.
-    """
+def read_secret(path: Path) -> bytes:
+    """Read a key from a file; a good one that others may read is a warning."""
     try:
         with path.open("rb") as file:
             key = file.read(_MOST_BYTES + 1)
@@ -95,41 +61,18 @@ def read_secret(path: Path, recognized: Recognize = _nothing) -> bytes:
         raise ValueError(f"secret must be in a readable file, got {str(path)!r} ({error.strerror})") from None
     if len(key) > _MOST_BYTES:
         raise ValueError(f"secret must be at most {_MOST_BYTES} bytes, got more in {str(path)!r}")
-    key = require_secret_key(key, str(path), recognized)
+    key = require_secret_key(key, str(path))
     warn_if_secret_shared(path, "secret")
     return key
 
 
-def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing) -> bytes:
-    """Give the key back if it can be 128 random bits or more, or a store that is there began with it.
+def require_secret_key(key: bytes, where: str) -> bytes:
+    """Give the key back if it can be 128 random bits or more.
 
-    **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
-
-    Parameters
-    ----------
-    key : bytes
-        From a file or a variable.
-    where : str
-        The file or variable, for the message, which shows nothing of the key.
-    recognized : callable
-        Asked about a weak key only. A store of the time before weak keys were refused goes on with its own, since
-        another one would give its release ids a second value; a warning says what to do.
-
-    Raises
-    ------
-    ValueError
-        Saying what it is instead.
+    **Privacy.** Anyone who guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
     """
     key = key.strip()
-    found = key_weakness(key)
-    if found is not None and key and recognized(key):
-        _log.warning(
-            "the key of this store is weak (%s): anyone who guesses it can compute the noise; begin a new store with a "
-            "new name and a new key (meanstream secret new FILE)",
-            found,
-        )
-    elif found is not None:
-        require_strong_key(key, where)
+    require_strong_key(key, where)
     return key
 
 
@@ -153,55 +96,19 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
 
     **Privacy.** The name is part of the key. Otherwise two columns of one source, or two jobs, would meet the same
     draws, and equal releases would tell that their sums are equal.
-
-    Raises
-    ------
-    ValueError
-        If there is no name.
     """
     if name is None:
         raise ValueError("name must be given, since it separates deployments with one secret, got None")
     return KeyedNoise.of_judged_key(secret, deployment=name, purpose="deployment")
 
 
-class UnnamedNoise(KeyedNoise):
-    """Keyed noise of a store that was begun before deployments had names: that store's own key, to its end.
-
-    **Privacy.** Its draws are those that it always had, so that no release id gets a second value. Two such stores
-    under one secret and the same settings share their draws; a store that is begun now shares none with anybody.
-    """
-
-    @classmethod
-    def of(cls, secret: bytes, saved: Mapping[str, Any]) -> Self:
-        """Make it of the settings as the store keeps them."""
-        return cls.of_judged_key(
-            secret, deployment=hashlib.sha256(canonical(dict(saved))).hexdigest(), purpose="agents"
-        )
-
-    def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:  # noqa: ARG002 - its key has them already
-        """Give itself: the settings are in its key."""
-        return self
-
-
 def make_secret(path: Path) -> None:
-    """Write a new key of 256 random bits into a new file that its owner can read, whole or not at all.
-
-    Raises
-    ------
-    ValueError
-        If the file is there, or cannot be made.
-    """
+    """Write a new key of 256 random bits into a new file that its owner can read, whole or not at all."""
     write_new_secret_file(path, secrets.token_hex(32).encode() + b"\n", what="secret")
 
 
 def write_new_secret_file(path: Path, content: bytes, *, what: str, mode: int = 0o600) -> None:
-    """Write a file that is not there yet, whole or not at all; by default only its owner can read it.
-
-    Raises
-    ------
-    ValueError
-        If the file is there, or cannot be made; `what` says what it is.
-    """
+    """Write a file that is not there yet, whole or not at all; by default only its owner can read it."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:

@@ -19,13 +19,10 @@ from meanstream.streaming.store.state_store import Store, StoreError
 
 _STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
 OLDER_COPY = "older_copy"
-"""State that lets the next run, and no other, go on beside releases that the store does not know."""
+"""State that lets the next run, and no other, go on next to releases that the store does not know."""
 
 SourceIdentity = dict[str, Any]
 """Option and value of what a store is filled from: `source`, `cluster`, columns, lateness; None is not known yet."""
-
-_BEFORE: Mapping[str, Any] = {"layout": "plain", "numbers_in_text": False, "beside": [], "registry": False}
-"""How records were read before there was another way: of stores that do not say."""
 
 LATENESS = ("lateness", "allowed_lateness")
 ADOPTABLE = ("source", "agent", "user", "value", "time", "id", "person", *LATENESS)
@@ -41,54 +38,26 @@ def source_identity_of(store: Store) -> SourceIdentity | None:
     return None if found is None else dict(found)
 
 
-def saved_lateness(path: Path, option: str, *, before: float) -> float | None:
-    """Give the lateness that a store was begun with, in seconds; None if no engine has begun one there.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    option : str
-        `lateness`, or `allowed_lateness` of rounds.
-    before : float
-        What a store has that was begun by a version that did not note it.
-    """
+def saved_lateness(path: Path, option: str) -> float | None:
+    """Give the lateness that a store was begun with, in seconds; None if no engine has begun one there."""
     if not path.is_file() or not path.stat().st_size:
         return None
     try:
         with closing(Store.read(path)) as store:
             noted = (source_identity_of(store) or {}).get(option)
-            begun = any(store.state(name) is not None for name in ENGINES)
-    except StoreError:  # of an older format, or none at all, as whoever opens it for writing says
-        return before
-    return float(noted) if noted is not None else before if begun else None
+    except StoreError:  # anyone who opens it for writing says what is wrong
+        return None
+    return None if noted is None else float(noted)
 
 
 def require_source_identity(store: Store, found: Mapping[str, Any], *, address: str | None = None) -> None:
-    """Refuse another source than the store is filled from, before anything is read; nothing is written.
-
-    A store of an older version has positions only: the source must be one of those that it has read.
-
-    Parameters
-    ----------
-    store : Store
-        The store.
-    found : mapping
-        What it would be filled from.
-    address : str, optional
-        The source as it was typed, for the command that adopts it.
-
-    Raises
-    ------
-    StoreError
-        Naming the option, what the store has, and the command that changes it.
-    """
-    saved = source_identity_of(store) or _read_before(store, found["source"])
+    """Refuse another source than the store is filled from, before anything is read; nothing is written."""
+    saved = source_identity_of(store) or {}
     adopted = saved.pop(_ADOPTED, {})
     if found["source"] in adopted:
         saved |= {"source": found["source"], "cluster": adopted[found["source"]]}
     for option, value in found.items():
-        known = saved.get(option, _BEFORE.get(option, value) if saved else value)
+        known = saved.get(option, value)
         if known != value and not (option == "cluster" and known is None):
             shown = [_typed(option, one) for one in (known, value)]
             way = _way_out(store, option, address if option == "source" and address else shown[1])
@@ -140,24 +109,10 @@ def keep_source_identity_in(store: Store, found: Mapping[str, Any]) -> None:
 
 
 def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Change what a store is filled from, and record it for good; give the record.
-
-    Parameters
-    ----------
-    store : Store
-        Open for writing.
-    changes : mapping
-        Option to its new value. A `source` is one more that the store may be filled from; the cluster of a topic is
-        taken from its first run.
-
-    Raises
-    ------
-    StoreError
-        If no run has begun the store, or nothing changes.
-    """
+    """Change what a store is filled from, and record it for good; give the record."""
     saved = source_identity_of(store)
     if saved is None:
-        raise StoreError(f"store must have been filled by a run of this version, got {str(store.path)!r}")
+        raise StoreError(f"store must have been filled by a run, got {str(store.path)!r}")
     unknown = sorted(set(changes) - set(saved))
     if unknown:
         rule = f"be left out for a store whose options are {', '.join(saved)}"
@@ -185,16 +140,11 @@ def _require_new_topics(source: str, known: Iterable[str]) -> None:
 
 
 def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:
-    """Let the next run go on from an older copy beside newer releases, once, and record it; give the record.
+    """Let the next run go on from an older copy next to newer releases, once, and record it; give the record.
 
     **Privacy.** On the input that it had read from, the copy repeats what was released, to the byte. On another input
     it would release a second value under the same ids. A store that never released anything is no older copy but a new
     one: it would release everything a second time.
-
-    Raises
-    ------
-    StoreError
-        If the store has never released anything.
     """
     if not store.ledger.rows():
         raise StoreError(
@@ -215,10 +165,3 @@ def _record(store: Store, what: dict[str, Any]) -> dict[str, Any]:
 def source_identity_adoptions(store: Store) -> list[dict[str, Any]]:
     """List what was ever adopted, the oldest first."""
     return list(store.state(_ADOPTIONS) or ())
-
-
-def _read_before(store: Store, source: str) -> SourceIdentity:
-    """Give what an older version has noted of its source: the names of those that it has read."""
-    states = [state for name in ENGINES if (state := store.state(name)) is not None]
-    names = sorted({name for state in states for name in state.get("positions", ())})
-    return {"source": names[-1]} if names and source not in names else {}

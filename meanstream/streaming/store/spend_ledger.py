@@ -69,15 +69,7 @@ class Ledger(LedgerReader):
         self._charged = _Charged()
 
     def charge(self, rows: LedgerRows) -> list[int]:
-        """Write new rows; return which entries were refused.
-
-        Raises
-        ------
-        ValueError
-            If an agent is not in the store, an index is less than 1, or a new release is not the agent's next.
-        DamagedStoreError
-            If a release that was charged before is not in the ledger.
-        """
+        """Write new rows; return which entries were refused."""
         if not len(rows):
             return []
         agent, index = np.array(rows.agent, np.int64), np.array(rows.release_index, np.int64)
@@ -96,12 +88,7 @@ class Ledger(LedgerReader):
     def after(self, seq: int) -> list[bytes]:
         """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
-        Those of the last charge are still at hand the first time that they are asked for; others are read.
-
-        Raises
-        ------
-        LedgerFaultError
-            If a row is not what was charged.
+        Those of the last charge are still at hand the first time that they are requested; others are read.
         """
         if seq == self.rows():
             return []
@@ -133,7 +120,7 @@ class Ledger(LedgerReader):
             raise self._database.damage("the numbers of charges")
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        """Read again what is remembered: a transaction was given up, or someone else has written."""
         self._head = self._spent = None
         self._recent = (0, [])
         self._charged = _Charged()
@@ -141,7 +128,7 @@ class Ledger(LedgerReader):
     # -- internals -------------------------------------------------------------------------------------------
 
     def _counts(self, n_agents: int) -> Ints:
-        """Give the number of charges of so many agents or more."""
+        """Give the number of charges of that many agents or more."""
         if self._spent is None:
             saved = dict(self._tables.chunks(_SPENT))
             self._spent = np.zeros(CHUNK * (max(saved, default=0) + 1), np.int64)
@@ -185,7 +172,7 @@ class Ledger(LedgerReader):
         link, names = head.chain, self._tables.encoded_names()
         for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
             block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
-            chain = chain_links(link, block, names, numbered=self._numbered)
+            chain = chain_links(link, block, names)
             values = zip(*block.columns(), chain, strict=True)
             self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             link = chain[-1]

@@ -65,35 +65,17 @@ def write_snapshot_columns(columns: Columns) -> bytes:
 
 
 def decode_snapshot_columns(data: bytes) -> Columns:
-    """Read what `encode_snapshot_columns` wrote; every version ever written can be read.
-
-    Raises
-    ------
-    CorruptedSnapshotError
-        If a byte was changed, or the version is unknown.
-    """
+    """Read what `encode_snapshot_columns` wrote; every version ever written can be read."""
     return read_snapshot_columns(unseal_snapshot(data))
 
 
 def read_snapshot_columns(body: bytes) -> Columns:
-    """Read what `write_snapshot_columns` wrote.
-
-    Raises
-    ------
-    CorruptedSnapshotError
-        If the version is unknown.
-    """
+    """Read what `write_snapshot_columns` wrote."""
     return {name: column.copy() for name, column in view_snapshot_columns(body).items()}
 
 
 def view_snapshot_columns(body: bytes) -> Columns:
-    """Read what `write_snapshot_columns` wrote without a copy: arrays that cannot be written to, and keep `body` alive.
-
-    Raises
-    ------
-    CorruptedSnapshotError
-        If the version is unknown.
-    """
+    """Read what `write_snapshot_columns` wrote without a copy, as read-only arrays that keep `body` alive."""
     start = len(MAGIC)
     if body[:start] != MAGIC:
         raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")

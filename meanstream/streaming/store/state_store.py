@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -17,12 +17,10 @@ from meanstream.streaming.store.database import (
     keep_database_to_owner,
 )
 from meanstream.streaming.store.kind import require_store_kind, store_kind
-from meanstream.streaming.store.layout import OLDEST_READ, VERSION, create_layout, layout_version
-from meanstream.streaming.store.migration import migrate_store
+from meanstream.streaming.store.layout import VERSION, check_layout, create_layout
 from meanstream.streaming.store.spend_ledger import Ledger
 from meanstream.streaming.store.store_identity import (
     OtherIdentityError,
-    identity_made_with,
     make_identity,
     new_identity_name,
     require_same_identity,
@@ -34,8 +32,6 @@ __all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
 
 NO_CHANGE = ": a store keeps its settings; another value needs a new --store, whose budget adds up to this one's"
 """What to do about a setting that differs."""
-
-Respell = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class Store(StoreTables):
@@ -74,27 +70,10 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         self._witness: Witness | None = None  # what the lock file of a new store told before
 
     @classmethod
-    def open(cls, path: Path, *, settings: Mapping[str, Any], secret: bytes, respelled: Respell = dict) -> Self:
+    def open(cls, path: Path, *, settings: Mapping[str, Any], secret: bytes) -> Self:
         """Create a store, or continue one that was made with the same settings and secret.
 
-        A store of an older version is brought up to this one. A new store that is not given the `name` of its
-        deployment makes one; it is kept for good.
-
-        Parameters
-        ----------
-        path : Path
-            The file.
-        settings : mapping
-            Plain values that a stream cannot change half way. A `name` of None is whichever the store has.
-        secret : bytes
-            Secret of the noise; the store keeps a salted fingerprint of it.
-        respelled : callable
-            Brings settings that an older version has kept to today's spelling and fields.
-
-        Raises
-        ------
-        StoreError
-            If another process uses the store, it is no store or damaged, or settings or secret differ.
+        A new store that is not given the `name` of its deployment makes one; it is kept for good.
         """
         made, witness = [file for file in _files_of(path) if not file.exists()], Witness.of(path)
         lock = StoreLock.take(path)
@@ -109,7 +88,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             if begun and store._database.is_empty:
                 Witness.of(path).check(None, 0)
             store._prepare()
-            store.require_same(settings, secret, respelled)
+            store.require_same(settings, secret)
             if store.state("identity") is None:
                 store._identify(settings, secret)
             keep_database_to_owner(_files_of(path))
@@ -120,13 +99,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     @classmethod
     def amend(cls, path: Path) -> Self:
-        """Open a store that has begun to change its notes: nothing is released, so no secret is needed.
-
-        Raises
-        ------
-        StoreError
-            If there is none, another process uses it, or it is damaged or of an older version.
-        """
+        """Open a store that has begun to change its notes: nothing is released, so no secret is needed."""
         cls.read(path).close()
         lock = StoreLock.take(path)
         try:
@@ -144,56 +117,23 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Look into a store as it is now, also while another process runs on it.
-
-        Raises
-        ------
-        StoreError
-            If there is none, it is damaged, or it is of an older version.
-        """
+        """Look into a store as it is now, also while another process runs on it."""
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
         witness = Witness.of(path)
         try:
             store = cls(Database(path, read_only=True), None)
         except EmptyStoreError:
-            witness.check(None, 0)  # one that somebody has emptied is not new
+            witness.check(None, 0)  # one that someone has emptied is not new
             raise
         try:
-            version = layout_version(store._database)
-            if version < OLDEST_READ:
-                raise StoreError(
-                    f"store must have schema version {VERSION}, got {version} in {str(path)!r}: run the engine on it "
-                    "once, which brings it up to date"
-                )
+            check_layout(store._database)
             store._check_version()
             witness.check(store.public_id(), store.commits())
         except BaseException:
             store.close()
             raise
         return store
-
-    @classmethod
-    def began_with(cls, path: Path, secret: bytes) -> bool:
-        """Say whether there is a store, of whichever version, that began with a secret; nothing is changed.
-
-        Raises
-        ------
-        StoreError
-            If it is no store, damaged, or of a version that is not known.
-        """
-        if not path.is_file():
-            return False
-        try:
-            database = Database(path, read_only=True)
-        except EmptyStoreError:
-            return False
-        try:
-            layout_version(database)
-            identity = StoreTables(database).sealed_state("identity")
-        finally:
-            database.close()
-        return identity is not None and identity_made_with(identity, secret)
 
     def close(self) -> None:
         """Give the store free; what was not committed is gone."""
@@ -209,7 +149,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         """Close a store of which the run was refused; what opening it has made is taken away, as if it had not been."""
         self._database.close()
         for file in self.made:
-            file.unlink(missing_ok=True)  # the lock is held: nobody else can have begun here
+            file.unlink(missing_ok=True)  # the lock is held: no one else can have begun here
         if self._lock is not None:
             if self._witness is not None and self._witness.store is not None:
                 self._lock.note(self._witness.store, self._witness.commits)
@@ -224,13 +164,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             self._lock.note(self.public_id(), self.commits())
 
     def erase_deleted(self) -> None:
-        """Overwrite in the file what was deleted from it, and empty the write-ahead log.
-
-        Raises
-        ------
-        StoreError
-            If somebody reads the store as it was before.
-        """
+        """Overwrite in the file what was deleted from it, and empty the write-ahead log."""
         if not self._database.fold():
             raise StoreError(
                 f"store must have no reader while deleted pages are overwritten, got one of {str(self.path)!r}: stop "
@@ -257,50 +191,34 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         identity = self.state("identity")
         return None if identity is None else dict(identity["settings"])
 
-    def require_same(self, settings: Mapping[str, Any], secret: bytes, respelled: Respell = dict) -> None:
-        """Compare with the settings and the secret that the store began with, if it has begun.
-
-        Raises
-        ------
-        StoreError
-            Naming what differs.
-        """
+    def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
+        """Compare with the settings and the secret that the store began with, if it has begun."""
         identity = self.state("identity")
         if identity is None:
             return
         require_store_kind(self.path, identity["settings"], store_kind(settings))
-        saved = dict(respelled(identity["settings"]))
-        given = {**settings, "name": saved.get("name")} if settings.get("name") is None else settings
-        if saved.get("name") is None and given["name"] is not None:
-            raise StoreError(
-                f"name must be left out for a store that was begun without one, {str(self.path)!r}, got "
-                f"{given['name']!r}"
-            )
+        given = {**settings, "name": identity["settings"]["name"]} if settings.get("name") is None else settings
         try:
-            require_same_identity({**identity, "settings": saved}, given, secret, what="store")
+            require_same_identity(identity, given, secret, what="store")
         except OtherIdentityError as error:
             raise StoreError(f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}") from None
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        """Read again what is remembered: a transaction was given up, or someone else has written."""
         super().forget()
         self.ledger.forget()
 
     # -- internals -------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Create the tables of a new file; bring an older version up to date; refuse a version that is not known."""
+        """Create the tables of a new file; refuse a file of another version."""
         if self._database.is_empty:
             with self.transaction():
                 create_layout(self._database)
                 self.adopt()
                 self._put_public()
             self._database.fold()  # from now on the file itself says which store it is
-        elif layout_version(self._database) < OLDEST_READ:
-            with self.transaction():
-                migrate_store(self._database, self, self.ledger)
-                self._put_public()
-            self._database.fold()
+        check_layout(self._database)
         self.check()
         self._check_version()
         self.ledger.check_end()
@@ -310,8 +228,8 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         self.put_state("public", {"id": secrets.token_hex(16), "version": VERSION})
 
     def _check_version(self) -> None:
-        """Compare the file's version with the one under seal; version 2 did not put it there."""
-        if layout_version(self._database) != self.state("public").get("version", OLDEST_READ):
+        """Compare the file's version with the one under seal."""
+        if self.state("public").get("version") != VERSION:
             raise self._database.damage("its version")
 
     def _identify(self, settings: Mapping[str, Any], secret: bytes) -> None:
@@ -322,6 +240,6 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Name the files of a store that is open: its own, SQLite's beside it, and at the end its lock."""
+    """Name the files of a store that is open: its own, SQLite's next to it, and at the end its lock."""
     place = path.resolve()
     return [place, *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")), lock_path(path)]

@@ -35,24 +35,10 @@ class LedgerReport:
 
 
 def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
-    """Compute the chain of a ledger anew and compare it with every row; an engine may be running on the store.
+    """Compute the chain of a ledger again and compare it with every row; an engine may be running on the store.
 
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are found even if the
-    chain was computed anew and sealed again.
-
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    noted : NotedLedger, optional
-        An earlier report: the ledger must begin with so many rows, and have this head there; with a head alone, it
-        must have had this head at some row.
-
-    Raises
-    ------
-    StoreError
-        If there is no store; `LedgerFaultError` naming the first row that is not what was charged, `OtherLedgerError`
-        if the ledger does not begin with what was noted.
+    chain was computed again and sealed again.
     """
     opened = Store.read(store)
     try:
@@ -67,13 +53,7 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
 
 
 def audited_rows(store: Store) -> Iterator[LedgerBlock]:
-    """Give all rows of a ledger, each compared with the chain and with the rules of charging.
-
-    Raises
-    ------
-    LedgerFaultError
-        At the first row that is not what was charged, or is not the next release of its agent.
-    """
+    """Give all rows of a ledger, each compared with the chain and with the rules of charging."""
     counted = np.zeros(len(store.agents()), np.int64)
     for block in store.ledger.verified():
         agent, index = np.array(block.rows.agent, np.int64), np.array(block.rows.release_index, np.int64)

@@ -18,22 +18,10 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
     Restored, it is an older copy: continued on other input than before, it would give the noise of one release to two
     sums. Restore the newest only, onto the input that it had read from.
 
-    Parameters
-    ----------
-    store : Path
-        The store's file.
-    place : Path
-        Where the copy goes; must not exist, its folder must.
-
     Returns
     -------
     LedgerReport
         Rows, agents and head of the copy's ledger, to be noted elsewhere.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, it is damaged, or the copy cannot be written; then there is no copy.
     """
     opened = Store.read(store)
     try:
@@ -48,7 +36,7 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
             if isinstance(error, OSError):
                 raise CopyFailedError(f"backup must be writable, got {str(place)!r} ({error.strerror})") from None
             raise
-        finally:  # whoever reads a copy leaves these beside it; there is nothing in them
+        finally:  # anyone who reads a copy leaves these next to it; there is nothing in them
             for suffix in ("-wal", "-shm"):
                 place.with_name(place.name + suffix).unlink(missing_ok=True)
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.store.secret_source import (
-    UnnamedNoise,
     is_named_secret,
     key_derived_from_secret,
     load_secret,
@@ -20,14 +18,14 @@ from meanstream.streaming.store.secret_source import (
     secret_path,
     warn_if_secret_shared,
 )
-from meanstream.streaming.store.state_store import Respell, Store, StoreError
+from meanstream.streaming.store.state_store import Store, StoreError
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
     """A store that is open for writing, the settings with the deployment's name, its noise, and the key of sample ids.
 
-    The last is for `open_source`. A store that was begun before deployments had names goes on without one.
+    The last is for `open_source`.
     """
 
     store: Store
@@ -37,35 +35,15 @@ class Deployment:
 
 
 def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
-    """Open or create a store of agents, and find or make its secret; see `open_deployment_store`.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    settings : AgentsSettings
-        Bounds, privacy parameters, counter and schedule; they cannot change over the life of a store. Without a name,
-        the one that the store keeps, or makes.
-    environment : mapping
-        Usually `os.environ`.
-    """
-    store, secret = open_deployment_store(
-        path, settings_identity(settings), environment=environment, respelled=_respelled_agents
-    )
-    saved = kept_deployment_settings(store)
-    named = replace(settings, name=saved.get("name"))
-    noise = UnnamedNoise.of(secret, saved) if named.name is None else noise_from_secret(secret, named.name)
+    """Open or create a store of agents, and find or make its secret; see `open_deployment_store`."""
+    store, secret = open_deployment_store(path, settings_identity(settings), environment=environment)
+    named = replace(settings, name=kept_deployment_settings(store)["name"])
+    noise = noise_from_secret(secret, named.name)
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
 
 def kept_deployment_settings(store: Store) -> dict[str, Any]:
-    """Give the settings that an opened store began with.
-
-    Raises
-    ------
-    StoreError
-        If it has not begun.
-    """
+    """Give the settings that an opened store began with."""
     settings = store.settings()
     if settings is None:
         raise StoreError(f"store must have begun, got {str(store.path)!r}")
@@ -73,49 +51,23 @@ def kept_deployment_settings(store: Store) -> dict[str, Any]:
 
 
 def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
-    """Read settings of agents as a store keeps them; one of before there were votes has none."""
-    return AgentsSettings(**{"spread_share": 0.0, **saved})
-
-
-def _respelled_agents(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring settings of agents, as a store keeps them, to today's spelling and fields."""
-    return settings_identity(saved_deployment_settings(saved))
+    """Read settings of agents as a store keeps them."""
+    return AgentsSettings(**saved)
 
 
 def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store."""
-    return check_deployment_store(
-        path, settings_identity(settings), environment=environment, respelled=_respelled_agents
-    )
+    return check_deployment_store(path, settings_identity(settings), environment=environment)
 
 
 def open_deployment_store(
-    path: Path, identity: dict[str, Any], *, environment: Mapping[str, str], respelled: Respell = dict
+    path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]
 ) -> tuple[Store, bytes]:
-    """Open or create a store, and find or make its secret.
-
-    Parameters
-    ----------
-    path : Path
-        The store's file.
-    identity : dict
-        What cannot change over the life of the store, as plain data.
-    environment : mapping
-        Usually `os.environ`: see `meanstream.streaming.store.secret_source.load_secret`.
-    respelled : callable
-        Brings what an older version has kept to today's spelling.
-
-    Raises
-    ------
-    StoreError
-        If the store is in use, is no store, or was made with another identity or another secret.
-    ValueError
-        If the secret is missing or weak.
-    """
+    """Open or create a store, and find or make its secret."""
     own = secret_path(path)
     made = [] if own.exists() else [own]
-    secret = load_secret(path, environment=environment, recognized=partial(Store.began_with, path))
-    store = Store.open(path, settings=identity, secret=secret, respelled=respelled)
+    secret = load_secret(path, environment=environment)
+    store = Store.open(path, settings=identity, secret=secret)
     if store.made:
         store.made = [*made, *store.made]
     if not is_named_secret(environment) and not own.exists():  # a start that was refused just now has taken it away
@@ -125,29 +77,19 @@ def open_deployment_store(
     return store, secret
 
 
-def check_deployment_store(
-    path: Path, identity: dict[str, Any], *, environment: Mapping[str, str], respelled: Respell = dict
-) -> bool:
+def check_deployment_store(path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_deployment_store` would refuse, without making anything; say whether there is a store.
 
     A store that another process uses is not refused here.
-
-    Raises
-    ------
-    StoreError
-        If the store is no store, damaged, or was made with another identity or another secret.
-    ValueError
-        If the secret is missing or weak.
     """
     exists = path.exists()
     if exists or is_named_secret(environment) or secret_path(path).exists():
-        recognized = partial(Store.began_with, path)
-        secret = load_secret(path, environment=environment, create=False, recognized=recognized)
+        secret = load_secret(path, environment=environment, create=False)
     if not exists:
         return False
     store = Store.read(path)
     try:
-        store.require_same(identity, secret, respelled)
+        store.require_same(identity, secret)
     finally:
         store.close()
     return True

@@ -33,15 +33,6 @@ def identity_fingerprint(secret: bytes, salt: bytes) -> bytes:
 def make_identity(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None = None) -> dict[str, Any]:
     """Give what a state begins with, as plain data.
 
-    Parameters
-    ----------
-    settings : mapping
-        Plain values that the state cannot change: the deployment's name, privacy parameters, number of shards...
-    secret : bytes
-        Of the noise.
-    salt : bytes, optional
-        Random by default. Where a retry must give the same bytes nothing may be drawn: `identity_repeated_salt`.
-
     Examples
     --------
     >>> made = make_identity({"name": "flights", "shards": 4}, b"sixteen bytes or more", salt=bytes(16))
@@ -64,7 +55,7 @@ def identity_repeated_salt(settings: Mapping[str, Any], secret: bytes) -> bytes:
 
 
 def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any], what: str) -> None:
-    """Name what was asked for, and not the part of the budget that follows from it."""
+    """Name what was requested, and not the part of the budget that follows from it."""
     had, has = (bool(one.get("histogram_share")) for one in (saved, settings))
     if had and not has:
         raise OtherIdentityError(
@@ -81,22 +72,7 @@ def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any
 def require_same_identity(
     identity: Mapping[str, Any], settings: Mapping[str, Any], secret: bytes, *, what: str = "state"
 ) -> None:
-    """Compare with what a state began with, before anything of it is read.
-
-    Parameters
-    ----------
-    identity : mapping
-        As `identify` gave it.
-    settings, secret
-        What the state is opened with.
-    what : str
-        What to call it in the message.
-
-    Raises
-    ------
-    OtherIdentityError
-        Naming the first setting that differs, or the secret, which is not shown.
-    """
+    """Compare with what a state began with, before anything of it is read."""
     saved = identity["settings"]
     _require_same_histogram(saved, settings, what)
     # What one side lacks may follow from another setting that differs: an edition from the estimator.

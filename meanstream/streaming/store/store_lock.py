@@ -46,13 +46,7 @@ class Witness:
         return cls(path, found[2].decode(), int(found[3]))
 
     def check(self, store: str | None, commits: int) -> None:
-        """Compare with what the store itself tells: its public id and its commits; None and 0 if it is empty.
-
-        Raises
-        ------
-        StoreError
-            If the store has seen fewer commits.
-        """
+        """Compare with what the store itself tells: its public id and its commits; None and 0 if it is empty."""
         if store in (None, self.store) and commits < self.commits:
             raise StoreError(
                 f"store must have the {self.commits} commits that its lock file counts, got {commits} in "
@@ -72,14 +66,7 @@ class StoreLock:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Take the lock file beside a store, or say who has it.
-
-        Raises
-        ------
-        StoreError
-            If another process has the lock, naming its id, the file cannot be written, or the system has no locks that
-            end with their owner.
-        """
+        """Take the lock file next to a store, or say who has it."""
         if _posix is None:
             rule = "be on a system with locks of POSIX (Linux, macOS, or WSL on Windows)"
             raise StoreError(f"store must {rule}, got {sys.platform} for {str(path)!r}")
@@ -101,7 +88,7 @@ class StoreLock:
                 os.close(descriptor)
                 return None
             head = os.pread(descriptor, 100, 0)
-            # Beside a store that is there it is the store's own, damaged; before a new one it is somebody else's.
+            # Next to an existing store it is the store's own, damaged; before a new one it is someone else's.
             if head.strip(b"\0") and _RECORD.match(head) is None and not path.exists():
                 os.close(descriptor)
                 shown = repr(str(lock_path(path)))

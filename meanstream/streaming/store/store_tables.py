@@ -22,7 +22,7 @@ from meanstream.streaming.store.state_snapshot import seal_snapshot as sealed
 from meanstream.streaming.store.state_snapshot import unseal_snapshot as unsealed
 
 CONTENTS = "contents"
-"""Name of the state that says what everything else must be; each commit writes it anew."""
+"""Name of the state that says what everything else must be; each commit writes it again."""
 
 NAMES = 1024
 """Names of agents in one mark."""
@@ -154,13 +154,7 @@ class StoreTables:
         self._database.insert(query, [(kind, number) for number in numbers])
 
     def post(self, topic: str, lines: Sequence[bytes]) -> None:
-        """Put events into the outbox.
-
-        Raises
-        ------
-        ValueError
-            If a line is more than one.
-        """
+        """Put events into the outbox."""
         if not lines:
             return
         together = b"\n".join(lines)
@@ -186,7 +180,7 @@ class StoreTables:
         try:
             with self._database.transaction():
                 if self._contents is not None and self._stored_contents() != self._seal:
-                    self.forget()  # somebody else has written since
+                    self.forget()  # someone else has written since
                 yield
                 self._save_contents()
         except BaseException:
@@ -194,7 +188,7 @@ class StoreTables:
             raise
 
     def adopt(self, posted: int = 0) -> None:
-        """Take what the tables hold as it is: a new store, or one of a version that did not know its contents."""
+        """Take what the tables hold as it is: those of a new store."""
         self._contents, self._posted = Contents(), posted
         self._add(
             "state", _state_mark, self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,))
@@ -208,7 +202,7 @@ class StoreTables:
             self._add(_group(row[0]), _chunk_mark, [row])
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        """Read again what is remembered: a transaction was given up, or someone else has written."""
         self._contents = self._encoded_names = None
 
     def _known(self) -> Contents:
@@ -283,7 +277,7 @@ def _state_mark(name: str, data: bytes) -> int:
 
 
 def _name_marks(first: int, names: list[str]) -> list[int]:
-    """Mark agents from number `first` on, many at once: there are so many of them."""
+    """Mark agents from number `first` on, many at once: there are that many of them."""
     starts = range(0, len(names), NAMES)
     return [content_mark(f"agents {first + i}", msgspec.json.encode(names[i : i + NAMES])) for i in starts]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.forgetting import ToldSums
+from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.noised_window import NoisedWindow
 from meanstream.operators.agents.release_changes import MOVED
 from meanstream.operators.counters.base import ENDLESS
@@ -20,7 +20,7 @@ COUNTER = Sliding(ENDLESS, window=SLOTS)
 SUMS = NoisedWindow(COUNTER, GaussianNoise(DRAW**0.5), SLOTS)
 
 
-def released(totals: Ints, draws: np.ndarray, sums: NoisedWindow = SUMS, joins: Any = ()) -> list[ToldSums]:
+def released(totals: Ints, draws: np.ndarray, sums: NoisedWindow = SUMS, joins: Any = ()) -> list[ReleasedSums]:
     """Release increments of many rows, shape (releases, rows); those in `joins` join the slot before."""
     rows = np.arange(totals.shape[1])
     state, found = sums.init(len(rows)), []
@@ -36,7 +36,7 @@ def released(totals: Ints, draws: np.ndarray, sums: NoisedWindow = SUMS, joins: 
     return found
 
 
-def drifts(told: list[ToldSums]) -> np.ndarray:
+def drifts(told: list[ReleasedSums]) -> np.ndarray:
     return np.array([one.drift for one in told])
 
 
@@ -113,10 +113,10 @@ def test_what_is_found_follows_from_what_is_released(monkeypatch: pytest.MonkeyP
     class ReadsExactSums(NoisedWindow):
         __slots__ = ()
 
-        def _begin_anew(self, kept: Any, index: Ints, sample: np.ndarray) -> Ints:
+        def _reset_changed(self, kept: Any, index: Ints, sample: np.ndarray) -> Ints:
             exact = {**kept, "noised": np.where(kept["counts"] > 0, kept["noised"], 0)}
             exact["noised"][:, -1] += (other - one)[int(index[0]) - 1]
-            return NoisedWindow._begin_anew(self, exact, index, sample)
+            return NoisedWindow._reset_changed(self, exact, index, sample)
 
     bad = ReadsExactSums(COUNTER, SUMS.fresh, SLOTS)
     assert told(other, bad) != plain

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
+from meanstream.operators.agents.forgetting import DecayedSums, ReleasedSums
 from meanstream.operators.agents.release_changes import MOVED, WARNED, ReleaseChanges
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
@@ -24,7 +24,7 @@ SUMS = DecayedSums(COUNTER, GaussianNoise(DRAW**0.5), ReleaseChanges(COUNTER, dr
 
 def released(
     totals: Ints, draws: np.ndarray, count: int = 50, sums: DecayedSums = SUMS, sample: float = SAMPLE
-) -> list[ToldSums]:
+) -> list[ReleasedSums]:
     """Release increments of many rows, shape (releases, rows)."""
     rows = np.arange(totals.shape[1])
     state, found = sums.init(len(rows)), []

@@ -11,13 +11,13 @@ from scipy.stats import gamma
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.own_histogram import CELLS, histogram_cells, histogram_edges
 from meanstream.operators.collaboration.shares import shares_prior as prior_module
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_posterior import own_shares, released_shares
 from meanstream.operators.collaboration.shares.shares_prior import (
     NoisedShares,
     SharesPrior,
     fit_shares_prior,
-    shares_looked_at,
+    sampled_histograms,
     shares_stratum,
 )
 from meanstream.operators.collaboration.shares.shares_quantiles import BinnedLaw, valid_quantiles
@@ -104,14 +104,14 @@ def test_who_is_looked_at_does_not_depend_on_the_order_nor_on_how_agents_are_spl
     monkeypatch.setattr(prior_module, "MOST_LOOKED_AT", 300)
     rng = np.random.default_rng(4)
     key, told = rng.permutation(2**62 + np.arange(1000) ** 5), noised(1000)[2]
-    whole = shares_looked_at(key)
+    whole = sampled_histograms(key)
     assert key[whole].tolist() == sorted(key.tolist())[:300]
     priors = []
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(1000)
-        parts = [part[shares_looked_at(key[part])] for part in np.array_split(order, 3)]
+        parts = [part[sampled_histograms(key[part])] for part in np.array_split(order, 3)]
         joined = np.concatenate(parts)
-        looked_at = joined[shares_looked_at(key[joined])]
+        looked_at = joined[sampled_histograms(key[joined])]
         assert looked_at.tolist() == whole.tolist()
         priors.append(fit_shares_prior(told.take(looked_at), np.ones(7)))
     assert len({prior.mean.tobytes() + prior.below.tobytes() + prior.weight.tobytes() for prior in priors}) == 1
@@ -186,7 +186,7 @@ def test_answers_are_in_order_and_within_the_bounds() -> None:
         assert ((low[:, 1] <= low[:, 0]) & (low[:, 0] <= low[:, 2])).all()
 
 
-def population(seed: int, epsilon: float = 1.0) -> tuple[AskedShares, Agents, Floats, Floats]:
+def population(seed: int, epsilon: float = 1.0) -> tuple[ShareQueries, Agents, Floats, Floats]:
     """400 agents of gamma laws with 5 to 60 samples each: answers of all, the true quantile and exceedance."""
     rng = np.random.default_rng(seed)
     scale = np.exp(rng.normal(np.log(0.1), 0.3, 400))
@@ -202,7 +202,7 @@ def population(seed: int, epsilon: float = 1.0) -> tuple[AskedShares, Agents, Fl
     agents.update(agent, value, np.arange(len(agent), dtype=float))
     agents.release_now(1e6)
     truth = np.minimum(gamma.ppf(0.9, 2.0, scale=scale), 1.0)
-    return AskedShares(settings, (0.9,), 0.95), agents, truth, gamma.sf(0.3, 2.0, scale=scale)
+    return ShareQueries(settings, (0.9,), 0.95), agents, truth, gamma.sf(0.3, 2.0, scale=scale)
 
 
 @pytest.mark.parametrize("by", ["own", "released"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
+from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import PriorByCount, _edges
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
@@ -97,11 +98,21 @@ def test_a_trend_is_measured_in_spreads_and_not_in_widths(slope: float) -> None:
     groups = groups_of(np.array([300.0, 1000.0, 3000.0]), np.full(3, 100.0), slope=slope, spread=1.0)
     spreads = np.geomspace(0.05, 30, 20)
     exactly = VariancePosterior.exactly(STDDEV**2)
-    fit = TrendFit.of(groups, exactly, spreads, np.full(20, -np.log(20)), lower=LOWER, upper=UPPER)
+    fit = TrendFit.of(groups, exactly, spreads, np.full(20, -np.log(20)), spread=1.0, lower=LOWER, upper=UPPER)
     center, stddev, spread = fit.trend.described(np.array([3.0]))[:, 0]
     assert center == pytest.approx(CENTER + slope * np.log10(3), abs=3 * stddev)
     assert stddev < (1.8 if slope else 0.8)
     assert 0.7 < spread < 1.5
+
+
+def test_many_groups_of_noise_are_no_evidence_of_a_spread_that_goes_with_counts() -> None:
+    """A spread is likelier before, the greater it is: if that held where nothing shows it, slopes towards there would
+    have an evidence of exp(5.5) here."""
+    groups = groups_of(np.array([1.0, 3.0, 300.0]), np.array([2000.0, 700.0, 20.0]), slope=0.0, spread=1.0)
+    spreads, log_prior = LearnedPrior(LOWER, UPPER).spread_prior(groups.noise_variance + STDDEV**2 / groups.count)
+    exactly = VariancePosterior.exactly(STDDEV**2)
+    fit = TrendFit.of(groups, exactly, spreads, log_prior, spread=1.0, lower=LOWER, upper=UPPER)
+    assert fit.log_evidence < fit.log_flat + 1
 
 
 def test_a_range_of_counts_that_is_all_noise_has_no_mixture_of_its_own() -> None:

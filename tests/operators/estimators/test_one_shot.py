@@ -45,12 +45,6 @@ def test_intervals_of_few_users_cover_whatever_their_law(users: int, epsilon: fl
     assert min(coverage(estimator, users, law) for law in LAWS.values()) >= 0.93
 
 
-@pytest.mark.parametrize("users", [2, 3, 10])
-def test_intervals_of_the_first_edition_do_not(users: int) -> None:
-    estimator = OneShot(epsilon=4.0, users=users, edition=1)
-    assert min(coverage(estimator, users, law) for law in LAWS.values()) < 0.85
-
-
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0, 8.0])
 @pytest.mark.parametrize("sizes", [None, "point:1", "point:100"])
 def test_the_channel_costs_at_most_half_again_where_users_may_be_anywhere(epsilon: float, sizes: str | None) -> None:
@@ -60,8 +54,3 @@ def test_the_channel_costs_at_most_half_again_where_users_may_be_anywhere(epsilo
     for theta, square in ((0.0, 0.05), (0.0, 0.33), (0.0, 1.0), (0.5, 0.3), (0.5, 1.0), (0.8, 0.7)):
         least = min(one.moments[0] + one.moments[1] * square for one in others) - theta**2
         assert c0 + c1 * square - theta**2 <= 1.5 * least
-
-
-def test_the_first_edition_keeps_its_channel() -> None:
-    assert OneShot(epsilon=8.0, users=100, edition=1).describe()["channel"] == "one_bit"
-    assert OneShot(epsilon=8.0, users=100).describe()["channel"] == "window"

@@ -12,10 +12,10 @@ from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, Wind
 from meanstream.operators.estimators.plan.planned_rounds import Plan, plan_for
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
+from tests.oracles.round_errors import measure_round_goal, round_goal_two_point_users
 
 LARGE = SizeDistribution.parse("two:100000,1000000,0.5")
 POISSON = SizeDistribution.parse("poisson:5")
@@ -66,15 +66,9 @@ def test_a_declared_spread_is_never_predicted_to_cost(
     law = SizeDistribution.parse(sizes)
     undeclared = build_estimator("one_shot", epsilon=epsilon, users=users, sizes=law)
     declared = plan(users, law, epsilon, between_users=between_users)
-    first = plan(users, law, epsilon, between_users=between_users, edition=1)
     least = undeclared.predicted_mse(between_users)
     assert declared.describe()["predicted_stderr"] ** 2 <= least
-    if between_users > 0.5:  # the first edition takes windows, or a channel for values at the ends, which cost
-        assert first.describe()["predicted_stderr"] ** 2 > 1.2 * undeclared.describe()["predicted_stderr"] ** 2
-        assert declared.describe()["kind"] == "one_shot"
-        assert first.rounds[0].channel({}).name == "one_bit"
-    else:
-        assert "one_shot" not in (declared.describe()["kind"], first.describe()["kind"])
+    assert (declared.describe()["kind"] == "one_shot") == (between_users > 0.5)
 
 
 @pytest.mark.parametrize("theta", [-0.9, 0.0, 0.5])
@@ -101,7 +95,7 @@ def test_nothing_declared_means_nothing_assumed() -> None:
     assert found.describe()["kind"] == "one_shot"
     assert found.describe()["assumption"].startswith("none: ")
     assert found.describe()["predicted_stderr"] == one_shot.describe()["predicted_stderr"]
-    assert plan(between_users=None, edition=1).describe()["kind"] == "adaptive"
+    assert plan(between_users=None, tails="exponential").describe()["kind"] == "adaptive"
     with pytest.raises(ValueError, match="tails must be exponential, or be left out, got 'normal'"):
         plan(between_users=None, tails="normal")
 
@@ -126,10 +120,10 @@ def test_rare_groups_far_out_are_covered_with_and_without_a_true_spread(
 
 
 def test_what_is_declared_wrongly_misses() -> None:
-    """Known-bad twins: tails that are not exponential; a spread that the first edition takes for exponential tails."""
+    """Known-bad twins: tails that are not exponential."""
     many = SizeDistribution.parse("point:100")
     assert far_groups_covered(plan(FAR, many, between_users=None, tails="exponential"), 0.05) < 30
-    assert far_groups_covered(plan(FAR, many, between_users=0.167, edition=1), 0.01) < 35
+    assert far_groups_covered(plan(FAR, many, between_users=0.167, tails="exponential"), 0.01) < 35
     assert (
         plan(FAR, many, between_users=0.1, tails="exponential").design.risk
         < plan(FAR, many, between_users=0.1).design.risk

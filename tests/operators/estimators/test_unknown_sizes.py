@@ -21,10 +21,10 @@ from meanstream.operators.estimators.plan.unknown_sizes import (
 from meanstream.operators.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
 from meanstream.operators.evidence.local_audit import bit_probabilities
 from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
+from tests.oracles.round_errors import measure_round_goal, round_goal_two_point_users
 
 
 def plan(users: int = 20_000, epsilon: float = 1.0, **options) -> Plan:

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.forecast.shares_forecast import (
     RUNS,
     STATED_ERROR,
@@ -28,17 +28,17 @@ QUANTILES, CENTER, HOSTED = (0.5, 0.9), 20.0, 10
 NAMES = ("quantile 0.5", "quantile 0.9", "share above 30")
 
 
-def asked_of(epsilon: float = 1.0, **more: Any) -> AskedShares:
+def asked_of(epsilon: float = 1.0, **more: Any) -> ShareQueries:
     given = {"lower": -30, "upper": 120, "delta": 1e-6, "schedule": AT_THE_END, "horizon": 1, "exceeds": (30,)}
     settings = AgentsSettings(**(given | {"epsilon": epsilon, "histogram_share": 0.1} | more))
-    return AskedShares(settings, QUANTILES, 0.95)
+    return ShareQueries(settings, QUANTILES, 0.95)
 
 
 def crowd_of(sizes: str, agents: int, spread: float, stddev: float) -> Crowd:
     return Crowd(agents=agents, sizes=SizeDistribution.parse(sizes), spread=spread, stddev=stddev)
 
 
-def hosted(crowd: Crowd, asked: AskedShares, count: int, seed: int) -> dict[str, Floats]:
+def hosted(crowd: Crowd, asked: ShareQueries, count: int, seed: int) -> dict[str, Floats]:
     """Have one crowd take raw samples and release, and find what agents of a count are told, by question."""
     rng = np.random.default_rng(seed)
     size = rng.choice(crowd.sizes.support, crowd.agents, p=crowd.sizes.probability)
@@ -78,7 +78,8 @@ def off(rows: list[SharesRow], runs: list[dict[str, Floats]]) -> dict[str, float
             value, error = each.mean(), each.std(ddof=1) * np.sqrt(1 / len(runs) + 1 / RUNS)
             if not name.startswith("half_width"):
                 value, error = np.sqrt(value), error / (2 * np.sqrt(value))
-            found[f"{row.asked}, {name}"] = float(abs(getattr(row, name) - value) / (STATED_ERROR * value + 3 * error))
+            apart = abs(getattr(row, name) - value)
+            found[f"{row.question}, {name}"] = float(apart / (STATED_ERROR * value + 3 * error))
     return found
 
 
@@ -96,7 +97,7 @@ def test_hosted_agents_are_within_the_stated_error(crowd: Crowd, count: int, mor
     asked = asked_of(**more)
     shown = 2 if crowd.sizes.least < count else 1  # the row of the 90 % quantile, or of the median
     rows = forecast_shares(crowd, asked, center=CENTER)[shown::3]
-    assert [(row.asked, row.samples) for row in rows] == [(name, count) for name in NAMES]
+    assert [(row.question, row.samples) for row in rows] == [(name, count) for name in NAMES]
     runs = [hosted(crowd, asked, count, 9100 + seed) for seed in range(HOSTED)]
     found = off(rows, runs)
     assert len(found) == 15
@@ -134,7 +135,7 @@ def test_settings_of_one_release_are_those_of_a_frame() -> None:
 
 def test_refusals() -> None:
     crowd = crowd_of("point:10", 5, 1, 1)
-    plain = AskedShares(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6), (0.5,), 0.95)
+    plain = ShareQueries(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6), (0.5,), 0.95)
     with pytest.raises(ValueError, match="histogram_share must be more than 0 with quantiles or exceeds"):
         forecast_shares(crowd, plain)
     with pytest.raises(ValueError, match=r"mean must lie strictly between -30\.0 and 120\.0, got 500"):

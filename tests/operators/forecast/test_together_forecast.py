@@ -121,15 +121,15 @@ def test_alone_is_what_the_textbook_says() -> None:
 
 def test_epsilon_and_samples_that_are_needed_are_enough_and_not_much_more() -> None:
     crowd = crowd_of("point:300", spread=0.005)
-    found = forecast_together(crowd, SETTINGS, target_half_width=0.02)
+    found = forecast_together(crowd, SETTINGS, target_half_width=0.022)
     assert found.epsilon_needed is not None
     assert found.samples_needed is not None
     with_epsilon = forecast_together(crowd, replace(SETTINGS, epsilon=found.epsilon_needed)).rows[1].half_width
-    assert 0.97 * 0.02 <= with_epsilon <= 0.02
+    assert 0.97 * 0.022 <= with_epsilon <= 0.022
     grown = crowd_of(f"point:{found.samples_needed}", spread=0.005)
-    assert forecast_together(grown, SETTINGS).rows[1].half_width <= 0.02
-    assert found.samples_alone == math.ceil((1.959964 * 0.25 / 0.02) ** 2)
-    assert "For a half-width of 0.02" in found.sentences()[-1]
+    assert forecast_together(grown, SETTINGS).rows[1].half_width <= 0.022
+    assert found.samples_alone == math.ceil((1.959964 * 0.25 / 0.022) ** 2)
+    assert "For a half-width of 0.022" in found.sentences()[-1]
 
 
 def answered(crowd: Crowd, settings: AgentsSettings, seed: int) -> tuple[OwnMeans, Floats]:
@@ -147,19 +147,19 @@ def answered(crowd: Crowd, settings: AgentsSettings, seed: int) -> tuple[OwnMean
     batch = everybody.update(who, value, np.arange(len(who), dtype=np.float64))
     pool.observe(batch.releases, batch.before)
     own = pooled_own_means(everybody.own(), pool.posterior)
-    learned = make_collaboration("learned_prior", lower=0.0, upper=1.0)
+    learned = make_collaboration("learned_prior", lower=0.0, upper=1.0, strangers=False)
     fitted = learned.fit_summary(learned.summarize(pool.combined(everybody.latest())), pool.posterior)
     answer = fitted.estimate(own)
     return own, (answer.upper - answer.lower) / 2
 
 
 @pytest.mark.parametrize(
-    ("sizes", "spread", "off", "twin_off"), [("point:300", 0.01, 0.25, 0.05), ("lognormal:100,1", 0.015, 0.3, 0.4)]
+    ("sizes", "spread", "off", "twin_off"), [("point:300", 0.01, 0.13, 0.05), ("lognormal:100,1", 0.015, 0.2, 0.4)]
 )
 def test_intervals_are_as_long_as_is_told(sizes: str, spread: float, off: float, twin_off: float) -> None:
     """Doubts of a prior make them longer than its posterior says, most at small counts: that one is the twin.
 
-    Intervals are up to a quarter longer than predicted: the forecast has no long tails and only one family of priors.
+    Those of one count are a twelfth longer than predicted (8 seeds): the variance of one sample is taken for known.
     """
     settings = replace(SETTINGS, spread_share=SPREAD_SHARE, name="plan")
     crowd = crowd_of(sizes, spread=spread, stddev=0.2)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
+from meanstream.operators.evidence.estimator_checks import ESTIMATOR_CHECKS, EstimatorTrial, changed_result
 from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 from meanstream.operators.rounds.channels.summed_laplace import SummedLaplaceChannel
-from meanstream.operators.rounds.round_protocol import ReportWords, assign_protocol_stages
-from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.operators.rounds.round_results import result_as_plain_data
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.rounds.votes.registry import VOTES, make_votes
-from meanstream.streaming.rounds.stage_results import extreme_users_for_result
 
-SECRET = b"0d409462e4304f9f66770dc046be10c9"
-SPAN = 2**20
 POINT = SizeDistribution.parse("point:400")
 LAW = SizeDistribution.parse("two:100,1000,0.5")
 LARGE = SizeDistribution.parse("two:100000,1000000,0.5")
@@ -58,114 +50,27 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
 }
 CENTRAL = {"central.mean", "cummings.ideal", "cummings.known_sizes", "cummings.private_sizes", "cummings.ratio"}
 
-TINY = (0.0, -0.0, 5e-324, -5e-324, 1e-308, 2.0**-30, -1e-9)
-HUGE = (1e300, -1e300, 1.7e308, 1e13, 10**400, -(10**30), 2**63, math.inf, -math.inf, math.nan)
-ODD = (True, None, "", "1", "NaN", [], [0.0], {}, {"a": 1}, [[[]]])
-NEAR = (0.5, -1.0, 1.0, 1.5, 2, -3, 7)
-EXTREME = (*TINY, *HUGE, *ODD, *NEAR)
-
 
 def estimator_of(case: str) -> Any:
-    name, options, _ = CASES[case]
+    name, options, _ = CASES.get(case, (case, {"sizes": POINT}, 0))
     return build_estimator(name, epsilon=2.0, users=20_000, **options)
-
-
-def users_of(case: str, n: int, seed: int = 1) -> Summaries:
-    """Users around a mean, with numbers of samples as different as can be."""
-    dimension, rng = CASES[case][2], np.random.default_rng(seed)
-    count = rng.choice([1, 2, 100, 400, 1000, 2**20], n)
-    shape = (n, dimension) if dimension else (n,)
-    place = np.clip(rng.normal(0.3, 0.02, shape), -1, 1)
-    first = np.rint((place + 1) * SPAN / 2).astype(np.int64)
-    total = first * (count if not dimension else count[:, None])
-    return Summaries(
-        user=keyed_owner_words([f"user {i}" for i in range(n)]), count=count, total=total, first=first, span=SPAN
-    )
-
-
-def through_json(found: Any) -> Any:
-    return json.loads(json.dumps(found, default=lambda x: x.tolist()))
 
 
 def honest(case: str, seed: int = 1) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
     """Every stage's honest result with what was known before it: (stage, before, found)."""
-    estimator, users = estimator_of(case), users_of(case, 20_000 if "adaptive" in case else 1500, seed)
-    stages = assign_protocol_stages(estimator.shares, users.user, b"a round")
-    public: dict[str, Any] = {}
-    out = []
-    for number, step in enumerate(estimator.rounds):
-        mine = users.take(stages == number)
-        words = SeededWords(np.random.default_rng([seed, number]), len(mine))
-        found = step.decode(step.tally(step.encode(mine, public, words), public), public)
-        if isinstance(found, Estimate):
-            return out
-        found = through_json(found)
-        out.append((number, public, found))
-        public = found
-    raise AssertionError
+    trial = EstimatorTrial(estimator_of(case), CASES[case][2])
+    ran = list(trial.stages(trial.users(20_000 if "adaptive" in case else 1500, seed), seed))
+    return [(number, before, found) for number, (_, before, _, found) in enumerate(ran[:-1])]
 
 
 def test_every_local_estimator_is_here() -> None:
     assert set(ESTIMATORS) == {name for name, _, _ in CASES.values()} | CENTRAL
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_a_stage_finds_is_accepted_and_nothing_comes_after_the_last(case: str) -> None:
-    estimator = estimator_of(case)
-    for seed in range(1, 4):
-        results = honest(case, seed)
-        assert len(results) == len(estimator.rounds) - 1
-        for stage, before, found in results:
-            result_as_plain_data(found)
-            estimator.rounds[stage].check(found, before)
-            with pytest.raises(ValueError, match="stage result: "):
-                estimator.rounds[-1].check(found, before)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_stage_without_reports_finds_what_is_accepted_too(case: str) -> None:
-    estimator, public = estimator_of(case), {}
-    for step in estimator.rounds[:-1]:
-        nobody = users_of(case, 0)
-        reports = step.encode(nobody, public, SeededWords(np.random.default_rng(1), 0))
-        found = through_json(step.decode(step.tally(reports, public), public))
-        step.check(found, public)
-        public = found
-
-
-def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place of a result: of alike entries of long lists, the first and the last."""
-    if path:
-        yield path
-    entries: list[Any] = []
-    if isinstance(tree, dict):
-        entries = list(tree.items())
-    elif isinstance(tree, list):
-        entries = list(enumerate(tree))
-        entries = entries if len(entries) < 4 else [entries[0], entries[-1]]
-    for key, value in entries:
-        yield from leaves(value, (*path, key))
-
-
-def changed(found: Any, path: tuple[Any, ...], value: Any) -> Any:
-    """The result with another value at a place; without it, if there is to be none."""
-    out = copy.deepcopy(found)
-    here = out
-    for key in path[:-1]:
-        here = here[key]
-    if value is KeyError:
-        del here[path[-1]]
-    else:
-        here[path[-1]] = copy.deepcopy(value)
-    return out
-
-
-def hostile(found: Any) -> Iterator[Any]:
-    for path in leaves(found):
-        for value in (*EXTREME, KeyError):
-            yield changed(found, path, value)
-    yield {**found, "more": 1}
-    yield from EXTREME
+@pytest.mark.parametrize("check", ESTIMATOR_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("case", [*CASES, *CENTRAL])
+def test_every_estimator_keeps_to_the_checks_that_others_may_import(case: str, check: Any) -> None:
+    check(EstimatorTrial(estimator_of(case), CASES[case][2] if case in CASES else 0))
 
 
 def accepted(step: Any, found: Any, before: Any) -> bool:
@@ -177,35 +82,14 @@ def accepted(step: Any, found: Any, before: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if len(estimator_of(case).rounds) > 1])
-def test_whatever_is_accepted_every_user_gets_a_valid_report(case: str) -> None:
-    """Every place of every result times every extreme value times users at every end; no warning either."""
-    estimator, dimension = estimator_of(case), CASES[case][2]
-    users = extreme_users_for_result(SPAN, (dimension,) if dimension else ())
-    passed = refused = 0
-    for stage, before, result in honest(case):
-        after = estimator.rounds[stage + 1]
-        for found in hostile(result):
-            if not accepted(estimator.rounds[stage], found, before):
-                refused += 1
-                continue
-            passed += 1
-            words = ReportWords(KeyedNoise(SECRET, deployment="test", purpose=str(passed)), users, stage + 1)
-            with np.errstate(divide="raise", over="raise", invalid="raise"):
-                reports = after.encode(users, found, words)
-            assert len(reports) == len(users)
-            assert after.valid(reports, found).all(), found
-    assert refused > 100
-
-
 NARROW = {
-    "adaptive": lambda found: changed(found, ("window", 1), 1e-300) if "window" in found else None,
-    "dame": lambda found: changed(found, ("upper",), found["lower"] + 1e-9),
-    "kent": lambda found: changed(found, ("upper",), found["lower"]),
-    "plan": lambda found: changed(found, ("center",), 1e300),
-    "kent.mixture": lambda found: changed(found, ("middles", 1), found["middles"][0]),
-    "kent.linf": lambda found: changed(found, ("inner", 1, "upper"), found["inner"][1]["lower"]),
-    "plan unknown sizes": lambda found: changed(found, ("design", -1, "window"), 2.0**-21),
+    "adaptive": lambda found: changed_result(found, ("window", 1), 1e-300) if "window" in found else None,
+    "dame": lambda found: changed_result(found, ("upper",), found["lower"] + 1e-9),
+    "kent": lambda found: changed_result(found, ("upper",), found["lower"]),
+    "plan": lambda found: changed_result(found, ("center",), 1e300),
+    "kent.mixture": lambda found: changed_result(found, ("middles", 1), found["middles"][0]),
+    "kent.linf": lambda found: changed_result(found, ("inner", 1, "upper"), found["inner"][1]["lower"]),
+    "plan unknown sizes": lambda found: changed_result(found, ("design", -1, "window"), 2.0**-21),
 }
 
 
@@ -223,9 +107,9 @@ def test_a_window_of_the_adaptive_estimator_never_grows() -> None:
     estimator, results = estimator_of("adaptive"), honest("adaptive")
     stage, before, result = next(one for one in results if one[1].get("mode") == "narrow")
     assert result["mode"] == "narrow"
-    wider = changed(result, ("window", 1), 1.01 * before["window"][1])
+    wider = changed_result(result, ("window", 1), 1.01 * before["window"][1])
     assert not accepted(estimator.rounds[stage], wider, before)
-    forgotten = changed(result, ("parts",), [])
+    forgotten = changed_result(result, ("parts",), [])
     assert not accepted(estimator.rounds[stage], forgotten, before)
 
 

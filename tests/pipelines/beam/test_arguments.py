@@ -74,7 +74,7 @@ def test_windows_are_taken_as_meant(window: Any, expected: str) -> None:
         (lambda: AgentWindows(refresh="soon"), "refresh must be a duration such as 90s"),
         (lambda: AgentWindows(refresh=60, lateness=-1), "lateness must be at least 0, got -1"),
         (lambda: ReleaseMeans(SETTINGS, EngineOptions(max_future="soon")), "max_future must be a number, got 'soon'"),
-        (lambda: ReleaseMeans(SETTINGS, secret=b"hunter2"), "secret must be of type SecretPlace, got bytes$"),
+        (lambda: ReleaseMeans(SETTINGS, secret=b"hunter2"), "secret must be of type SecretLocation, got bytes$"),
         (
             lambda: ReleaseMeans(SETTINGS, EngineOptions(final_release="yes")),
             "final_release must be true or false, got 'yes'",

@@ -22,11 +22,11 @@ from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agen
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
 from meanstream.pipelines.beam.beam_runners import runner_arguments
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.input import beam_intake as intake
 from meanstream.pipelines.beam.rounds import budget_of_users as budget
 from meanstream.pipelines.beam.rounds import curator_step as curator
-from meanstream.pipelines.beam.rounds import read_results as read
+from meanstream.pipelines.beam.rounds import rounds_from_files as read
 from meanstream.pipelines.beam.rounds import stages_on_beam as stages
 from meanstream.pipelines.beam.rounds import summaries_on_beam as summarize
 from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
@@ -41,7 +41,7 @@ from meanstream.pipelines.beam.worker.beam_metrics import (
     metric_counter,
     metric_counters,
 )
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.families import COUNTERS as ENGINE_COUNTERS
@@ -125,9 +125,9 @@ def agents_of(
     (folder / "secret").write_text(SECRET)
     return run_agents_file(
         settings,
-        SourcePlace(location=str(path), mapping=MAPPING, sort=sort),
+        SourceLocation(location=str(path), mapping=MAPPING, sort=sort),
         {"estimates": folder / "estimates.jsonl"},
-        secret=SecretPlace(file=str(folder / "secret")),
+        secret=SecretLocation(file=str(folder / "secret")),
         engine_options=OPTIONS,
         runner=runner,
         arguments=runner_arguments(runner, given),
@@ -177,9 +177,9 @@ def test_rounds_of_a_file_are_counted_as_by_the_engine(
 def rounds_of(folder: Path, settings: RoundsSettings, path: Path, *, sort: bool = True) -> dict[str, int]:
     return run_rounds_file(
         settings,
-        SourcePlace(location=str(path), mapping=USERS, sort=sort),
+        SourceLocation(location=str(path), mapping=USERS, sort=sort),
         folder / "means.jsonl",
-        secret=SecretPlace(),
+        secret=SecretLocation(),
         engine_options=EngineOptions(batch_size=50),
     )
 

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.coders import typecoders
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.element_types.events import (
     DamagedBytesError,
     EventCoder,
@@ -17,9 +17,9 @@ from meanstream.pipelines.beam.element_types.events import (
     beam_event_from_json,
     beam_event_to_json,
 )
-from meanstream.pipelines.beam.element_types.source_coder import SourcePlaceCoder
+from meanstream.pipelines.beam.element_types.source_coder import SourceLocationCoder
 from meanstream.pipelines.beam.input.parse_lines import DeadLetterCoder
-from meanstream.pipelines.beam.pubsub.pubsub_message import Message, MessageCoder
+from meanstream.pipelines.beam.pubsub.read_pubsub import Message, MessageCoder
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -29,8 +29,8 @@ COLUMNS = ColumnMapping(agent="who", values=("x", "y"), id="id", time_unit="ms")
 VALUES: list[Any] = [
     EventLines(PersonalEstimate, LINES),
     EventLines(BudgetEvent, []),
-    SourcePlace(location="gs://some-bucket/a.csv", mapping=COLUMNS, sort=False),
-    SourcePlace(location="kafka://b:1/t", mapping=ColumnMapping(), ranges=((0, 5, 2**61), (3, 0, 7))),
+    SourceLocation(location="gs://some-bucket/a.csv", mapping=COLUMNS, sort=False),
+    SourceLocation(location="kafka://b:1/t", mapping=ColumnMapping(), ranges=((0, 5, 2**61), (3, 0, 7))),
     DeadLetter(reason="late", source="samples", position=7),
 ]
 
@@ -67,7 +67,7 @@ def test_a_message_keeps_its_data_and_its_id() -> None:
         (EventLinesCoder(), b'[2,"release"]\n{}'),
         (EventLinesCoder(), b'[1,"opinion"]\n{}'),
         (EventLinesCoder(), b"secret 7"),
-        (SourcePlaceCoder(), b'[2,"secret 7",{},true,[]]'),
+        (SourceLocationCoder(), b'[2,"secret 7",{},true,[]]'),
         (MessageCoder(), b"\x02\x00\x00\x00\x00secret 7"),
         (MessageCoder(), b""),
         (DeadLetterCoder(), b'{"reason":"secret 7","source":"s","position":1,"schema_version":2}'),

@@ -17,7 +17,14 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.beam import CollaborateAgents, ColumnMapping, ParseMessages, ReleaseMeans, SampleRow, SampleRows
+from meanstream.pipelines.beam.agents.agent_transforms import (
+    CollaborateAgents,
+    ColumnMapping,
+    ParseMessages,
+    ReleaseMeans,
+    SampleRow,
+    SampleRows,
+)
 from meanstream.pipelines.beam.input import parse_messages as parsing
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter

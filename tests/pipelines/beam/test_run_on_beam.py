@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.pipelines.beam.commands.run_on_beam import _sink_places
+from meanstream.pipelines.beam.commands.run_on_beam import _sink_locations
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 
 
@@ -120,10 +120,10 @@ def test_with_a_runner_the_same_users_are_taken_as_by_the_engine(folder: Path) -
 
 def test_events_go_to_files_topics_and_the_terminal(tmp_path: Path) -> None:
     topic = "kafka://127.0.0.1:1/topic"
-    places = _sink_places({"estimates": "-", "releases": topic, "population": str(tmp_path / "p.jsonl")})
+    places = _sink_locations({"estimates": "-", "releases": topic, "population": str(tmp_path / "p.jsonl")})
     assert places == {"estimates": None, "releases": topic, "population": tmp_path / "p.jsonl"}
     for wrong in (tmp_path / "p.csv", tmp_path / "no folder" / "p.jsonl"):
         with pytest.raises(
             ValueError, match=r"^releases must be a \.jsonl file in an existing folder, a topic, or '-'"
         ):
-            _sink_places({"releases": str(wrong)})
+            _sink_locations({"releases": str(wrong)})

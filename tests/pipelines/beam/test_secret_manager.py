@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, _from_secret_manager
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, _from_secret_manager
 from tests.pipelines.beam.support.secret_manager import secret_manager
 
 RESOURCE = "projects/a-project/secrets/noise/versions/3"
@@ -18,8 +18,8 @@ def _forget() -> None:
 
 def test_a_version_is_read_once_as_a_file_is() -> None:
     with secret_manager({RESOURCE: SECRET + b"\n"}) as asked:
-        assert SecretPlace(resource=RESOURCE).load() == SECRET
-        assert SecretPlace(resource=RESOURCE).load() == SECRET
+        assert SecretLocation(resource=RESOURCE).load() == SECRET
+        assert SecretLocation(resource=RESOURCE).load() == SECRET
     assert asked == [RESOURCE]
 
 
@@ -28,7 +28,7 @@ def test_a_version_that_cannot_be_read_is_one_line_and_asked_for_again() -> None
         for version, message in ((4, f"in Secret Manager, got '{RESOURCE[:-1]}4' .NotFound."), (3, "got 5 bytes in")):
             for _ in range(2):
                 with pytest.raises(ValueError, match=message) as raised:
-                    SecretPlace(resource=f"{RESOURCE[:-1]}{version}").load()
+                    SecretLocation(resource=f"{RESOURCE[:-1]}{version}").load()
                 assert "\n" not in str(raised.value)
                 assert "short" not in str(raised.value)
     assert len(asked) == 4
@@ -37,4 +37,4 @@ def test_a_version_that_cannot_be_read_is_one_line_and_asked_for_again() -> None
 @pytest.mark.parametrize("version", ["latest", "0", "03", "prod", "", "1/x"])
 def test_a_version_that_may_change_is_refused(version: str) -> None:
     with pytest.raises(ValueError, match="secret must be a numbered version"):
-        SecretPlace(resource=f"projects/a-project/secrets/noise/versions/{version}")
+        SecretLocation(resource=f"projects/a-project/secrets/noise/versions/{version}")

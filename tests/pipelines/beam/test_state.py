@@ -49,7 +49,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, Summari
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import window_timestamp
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.store.store_identity import OtherIdentityError
@@ -113,55 +113,61 @@ class Kept:
         return self.live(step, kept, number)
 
 
-def owner_of(settings: Any, secret: SecretPlace, shards: int, refresh: float | None) -> StateOwner:
+def owner_of(settings: Any, secret: SecretLocation, shards: int, refresh: float | None) -> StateOwner:
     windows = AgentWindows(refresh=refresh)
     return StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
 
 
-def agents_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
-    settings, place = replace(SETTINGS, **changes), secret or SecretPlace()
+def agents_step(
+    shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+) -> Any:
+    settings, place = replace(SETTINGS, **changes), secret or SecretLocation()
     owner = owner_of(settings, place, shards, refresh)
     return ReleaseShard(settings, AgentWindows(refresh=refresh), place, owner, final_release=False)
 
 
-def gather_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
+def gather_step(
+    shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+) -> Any:
     settings = replace(SETTINGS, **changes)
-    owner = owner_of(settings, secret or SecretPlace(), shards, refresh)
+    owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return GatherShard(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
-def fit_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
+def fit_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
     settings = replace(SETTINGS, **changes)
-    owner = owner_of(settings, secret or SecretPlace(), shards, refresh)
+    owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return FitReleases(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
-def answer_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
+def answer_step(
+    shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+) -> Any:
     settings = replace(SETTINGS, **changes)
-    owner = owner_of(settings, secret or SecretPlace(), shards, refresh)
+    owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return AnswerAgents(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
-def gate_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
-    return _ToShards(owner_of(replace(SETTINGS, **changes), secret or SecretPlace(), shards, refresh), shards)
+def gate_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
+    return _ToShards(owner_of(replace(SETTINGS, **changes), secret or SecretLocation(), shards, refresh), shards)
 
 
-def pairs_step(refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
-    return StepFederation(replace(PAIRS, **changes), AgentWindows(refresh=refresh), secret or SecretPlace(), 0.95)
+def pairs_step(refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
+    return StepFederation(replace(PAIRS, **changes), AgentWindows(refresh=refresh), secret or SecretLocation(), 0.95)
 
 
-def budget_step(shards: int = 8, secret: SecretPlace | None = None, **changes: Any) -> Any:
+def budget_step(shards: int = 8, secret: SecretLocation | None = None, **changes: Any) -> Any:
     settings = rounds_settings(**{"user_budget": 4.0, **changes})
-    return EnforceBudget(settings, JoinUsers(settings, secret or SecretPlace(), shards=shards)._owner)
+    return EnforceBudget(settings, JoinUsers(settings, secret or SecretLocation(), shards=shards)._owner)
 
 
-def carried_step(secret: SecretPlace | None = None, **changes: Any) -> Any:
-    return AnswerCarried(rounds_settings(**{"estimator": "repeating", **changes}), secret or SecretPlace())
+def carried_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
+    return AnswerCarried(rounds_settings(**{"estimator": "repeating", **changes}), secret or SecretLocation())
 
 
-def curator_step(secret: SecretPlace | None = None, **changes: Any) -> Any:
+def curator_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
     settings = rounds_settings(**{"estimator": "cummings.ratio", "users": 60, **changes})
-    return ReleaseOnce(settings, secret or SecretPlace(), last=False)
+    return ReleaseOnce(settings, secret or SecretLocation(), last=False)
 
 
 def live_agents(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
@@ -190,7 +196,7 @@ def live_gather(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     change = replace(
-        step.nobody(), pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)}, turns={0: number + 1}, number=number
+        step.empty(), pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)}, turns={0: number + 1}, number=number
     )
     for element in (Packed(PartialReleasesCoder().encode(change)), Tick(number, 1.0, b"\x01")):
         call(step.process, [(0, element)], kept)
@@ -203,7 +209,7 @@ def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     maker.setup(), fit.setup()
     made = live_agents(maker, cells(ReleaseShard), number)
     (own,) = [one.value.value for one in made if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"]
-    fitted = fit.fit(fit.nobody(), [Tick(number, 1.0)])
+    fitted = fit.fit(fit.empty(), [Tick(number, 1.0)])
     elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
     step.start_bundle()
     told = [one for element in elements for one in call(step.process, [(0, element)], kept)]
@@ -275,7 +281,7 @@ def test_a_restore_under_another_secret_is_one_line(name: str) -> None:
     with pytest.raises(
         OtherIdentityError, match=r"^secret must be the one that the state began with, got another$"
     ) as no:
-        step.life(Watching.over(kept), 1, secret=SecretPlace(variable="OTHER"))
+        step.life(Watching.over(kept), 1, secret=SecretLocation(variable="OTHER"))
     assert OTHER_SECRET not in str(no.value)
     assert all(text.encode() not in repr(contents(kept)).encode() for text in (SECRET, OTHER_SECRET))
 
@@ -365,7 +371,7 @@ def test_budgets_are_in_the_same_slot_whatever_the_shards() -> None:
 
 def test_what_waits_to_be_joined_is_known_again() -> None:
     settings, other = rounds_settings(), rounds_settings(epsilon=1.0)
-    mine, theirs = (JoinUsers(one, SecretPlace(), shards=8)._owner for one in (settings, other))
+    mine, theirs = (JoinUsers(one, SecretLocation(), shards=8)._owner for one in (settings, other))
     (marked,) = list(_marked(theirs))
     join = JoinBatches(settings, 8, mine)
     join.setup()

@@ -7,17 +7,20 @@ import logging
 import pkgutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam.runners.worker import statecache
 from apache_beam.transforms.userstate import TimerSpec
 
 from meanstream import pipelines
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.keyed_state.state_weight import weigh_state_by_length
 from meanstream.pipelines.beam.worker.beam_steps import Combine, Step, StepError, discreet_step
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.store.state_store import StoreError
@@ -147,3 +150,20 @@ def test_every_step_of_the_package_is_discreet_and_so_is_what_a_timer_calls() ->
     specs = [one for kind in steps() for one in vars(kind).values() if isinstance(one, TimerSpec)]
     assert len(specs) == 6
     assert all(hasattr(one._attached_callback, "__wrapped__") for one in specs)
+
+
+def test_beam_walks_over_all_modules_to_weigh_a_state_and_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once Beam's own weight of bytes walks no more, `state_weight.py` and its one call may go."""
+    spec = find_spec("apache_beam.runners.worker.statecache")
+    assert spec is not None
+    assert spec.loader is not None
+    beams_own = module_from_spec(spec)
+    spec.loader.exec_module(beams_own)
+    walks: list[int] = []
+    monkeypatch.setattr("objsize.traverse._iter_modules_globals", lambda: walks.append(1) or iter(()))
+    assert beams_own.get_deep_size([b"a"]) > 1
+    assert walks
+    weigh_state_by_length()
+    walks.clear()
+    assert statecache.get_deep_size([b"a"]) > 1
+    assert not walks

@@ -15,7 +15,7 @@ from meanstream.operators.estimators.adaptive import adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.adaptive_design import adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin
-from meanstream.operators.estimators.adaptive.adaptive_stages import LastStage, ReportStage, VoteStage
+from meanstream.operators.estimators.adaptive.adaptive_stages import ReportStage, VoteStage
 from meanstream.operators.evidence.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
 from meanstream.operators.evidence.local_audit import bit_probabilities, subset_pmf, window_masses, worst_bits_loss
 from meanstream.operators.forecast.random_words import SeededWords
@@ -177,13 +177,6 @@ def test_every_report_of_every_stage(epsilon: float) -> None:
             assert loss is None or epsilon - 1e-3 < loss <= epsilon + TOLERANCE, (stage.name, public)
     assert {("scale", None, True), ("scale again", "narrow", True), ("scale again", "wide", False)} <= seen
     assert {("last", "narrow", False), ("last", "wide", False), ("narrow", "narrow", False)} <= seen
-
-
-def test_one_stage_alone() -> None:
-    estimator = Adaptive(epsilon=1.0, users=100, edition=1)
-    (stage,) = estimator.rounds
-    assert isinstance(stage, LastStage)
-    assert 1.0 - 1e-3 < report_loss(stage, {}, INPUTS) <= 1.0 + TOLERANCE
 
 
 def test_one_message_per_user_whatever_it_holds() -> None:

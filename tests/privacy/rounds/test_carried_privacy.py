@@ -175,13 +175,12 @@ class _FarVotesPlainly(VotesForSpread):
 def test_the_twins_are_caught(bad: Any, epsilon: float) -> None:
     state = CarriedState(windows=5, center=0.3, half_width=0.1, gain=0.8)
     public: Public = {"n": 9, "mean": 0.3, "variance": 0.01, "jump": 0, "votes": [1] * BINS, "voters": BINS}
-    estimator, given = Carried(epsilon=epsilon, users=3000, edition=2).carrying(state.plain()), users()
-    good = estimator.rounds[1 if bad is _FarVotesPlainly else 2]
+    estimator, given = Carried(epsilon=epsilon, users=3000), users()
+    settings, moment = estimator._settings, estimator._one_shot.second_moment
     if bad is _FarVotesPlainly:
-        twin = bad(estimator._settings, state, edition=3, last=False)
+        good, twin = (kind(settings, state, last=False) for kind in (VotesForSpread, bad))
     else:
-        moment = estimator._one_shot.second_moment
-        twin = bad(estimator._settings, state, moment, edition=3, assumes=False)
+        good, twin = (kind(settings, state, moment, assumes=False) for kind in (NarrowReports, bad))
     assert loss_of(Sent(good, given, public)) <= epsilon + TOLERANCE
     try:
         caught = loss_of(Sent(twin, given, public))

@@ -20,7 +20,7 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.events.event_columns import column_partitions, column_places, column_position
+from meanstream.streaming.events.event_columns import column_partitions, column_position, column_positions
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.kafka_topics import find_topic
 from meanstream.streaming.kafka.reading import scan
@@ -118,7 +118,8 @@ def test_records_are_found_by_partition_and_offset(
     asked = np.concatenate([column_position(p, np.array([0, 3, 4, 49, 50, 60, 100, 101, 150, 999])) for p in (1, 0)])
     found = dict(scan_records(KafkaLocation.parse(location(broker_address, topic)), asked))
     told = {
-        (int(column_partitions(np.array([at]))[0]), int(column_places(np.array([at]))[0])): v for at, v in found.items()
+        (int(column_partitions(np.array([at]))[0]), int(column_positions(np.array([at]))[0])): v
+        for at, v in found.items()
     }
     expected = {(0, 0): b"0 0", (0, 3): b"0 3", (0, 4): b"0 4", (0, 49): b"0 49", (0, 101): b"2 0", (0, 150): b"2 49"}
     assert told == {

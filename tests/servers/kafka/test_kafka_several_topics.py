@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.event_columns import column_partitions
-from meanstream.streaming.events.topic_names import joined_topics, topics_place
+from meanstream.streaming.events.topic_names import joined_topics, topic_partition
 from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
 from meanstream.streaming.sources.source_protocol import SourceLostError
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options
@@ -44,7 +44,7 @@ def topics(broker_address: str, new_topic: NewTopicOf) -> tuple[str, str]:
 
 
 def by_topic(opened: KafkaSource, found: Read) -> dict[tuple[str, int, int], float]:
-    return {(*topics_place(opened.name, partition), offset): read for (partition, offset), read in found.items()}
+    return {(*topic_partition(opened.name, partition), offset): read for (partition, offset), read in found.items()}
 
 
 def everything(topics: tuple[str, str]) -> dict[tuple[str, int, int], float]:
@@ -56,7 +56,7 @@ def test_all_topics_are_read_to_their_ends(broker_address: str, topics: tuple[st
     with closing(source(broker_address, ",".join(reversed(topics)), until_end=True)) as opened:
         assert opened.name == joined_topics(topics)
         batch = opened.next_batch(1)
-        assert {topics_place(opened.name, number) for number in batch.active} == {
+        assert {topic_partition(opened.name, number) for number in batch.active} == {
             *((topics[0], 0), (topics[0], 1)),
             (topics[1], 0),
         }
@@ -95,7 +95,7 @@ def test_a_topic_that_has_more_is_waited_for_and_one_that_is_idle_is_not(
         read_until(opened, lambda found, batch: len(found) == 5 and not batch.active)
         send(broker_address, empty, [value(1)])
         _, batch = read_count(opened, 1)
-        assert [topics_place(opened.name, number) for number in batch.active] == [(empty, 0)]
+        assert [topic_partition(opened.name, number) for number in batch.active] == [(empty, 0)]
 
 
 def test_partitions_that_are_added_to_one_of_them_are_read(broker_address: str, topics: tuple[str, str]) -> None:
@@ -107,7 +107,7 @@ def test_partitions_that_are_added_to_one_of_them_are_read(broker_address: str, 
         send(broker_address, topics[1], [value(3)], 1)
         _, batch = read_count(opened, 1)
         (number,) = column_partitions(batch.samples.position).tolist()
-        assert topics_place(opened.name, number) == (topics[1], 1)
+        assert topic_partition(opened.name, number) == (topics[1], 1)
 
 
 def test_no_topic_is_claimed_where_another_store_has_one(broker_address: str, topics: tuple[str, str]) -> None:

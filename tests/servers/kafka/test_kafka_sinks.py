@@ -18,7 +18,7 @@ from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PersonalEs
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
 from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
-from meanstream.streaming.open_sink import check_sink_place, open_sink, sink_place_of
+from meanstream.streaming.open_sink import canonical_sink_location, check_sink_location, open_sink
 from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError, Trust
 from tests.servers.support.kafka_sinks import (
     Died,
@@ -283,11 +283,11 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
         with pytest.raises(
             ValueError, match=rf"{role} must be a topic that exists, got '{name}' .* \?create="
         ) as error:
-            check_sink_place(role, place)
+            check_sink_location(role, place)
         assert "\n" not in str(error.value)
         with pytest.raises(ValueError, match="must be a topic that exists"):
             open_sink(place, trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient()))
-        check_sink_place(role, f"{place}?create=2")
+        check_sink_location(role, f"{place}?create=2")
         assert name not in admin.list_topics(timeout=30).topics  # only looked
         open_sink(
             f"{place}?create=2", trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient())
@@ -315,7 +315,7 @@ def test_one_topic_has_one_role_and_one_cluster_one_way_to_it(
     with pytest.raises(ValueError, match="notices must name brokers and config as releases does for the same cluster"):
         open_sink(f"kafka://{localhost}/{other}", trust=Trust.PUBLIC, role="notices", kafka=kafka)
     assert (
-        sink_place_of(f"{place}?create=1")
-        == sink_place_of(place.replace("kafka:", "KAFKA:"))
-        != sink_place_of(f"{place}2")
+        canonical_sink_location(f"{place}?create=1")
+        == canonical_sink_location(place.replace("kafka:", "KAFKA:"))
+        != canonical_sink_location(f"{place}2")
     )

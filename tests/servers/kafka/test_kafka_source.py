@@ -202,7 +202,7 @@ def test_held_at_its_end_a_topic_gives_what_was_there_and_goes_on_later(
         send(broker_address, topic, [value(i) for i in range(5, 9)], 0)
         send(broker_address, topic, [value(9)], 1)
         found, _ = read_count(opened, 3)
-        assert opened.at_hold()
+        assert opened.reached_hold()
         assert sorted(found.values()) == [2.0, 3.0, 4.0]
         assert not len(opened.next_batch(9).samples)
         opened.go_on()

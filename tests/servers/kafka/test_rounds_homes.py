@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.servers.support.broker import free_ports
 from tests.servers.support.kafka_sinks import read
@@ -152,5 +152,5 @@ def test_nobody_is_claimed_before_a_window_has_closed(shared: Shared) -> None:
     at_end = meanstream("run", "rounds", *arguments({**named, "until_end": True}), environment=KEY)
     done(at_end)
     assert sorted(event["user"] for event in shared.reports("a")) == sorted(users)
-    hashes = dict(zip(users, places_name_hashes(users, places_key(SECRET.encode())).tolist(), strict=True))
+    hashes = dict(zip(users, slot_name_hashes(users, slot_key(SECRET.encode())).tolist(), strict=True))
     assert shared.claims() == sorted(users, key=hashes.__getitem__)

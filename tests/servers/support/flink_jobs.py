@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.agents.agent_transforms import AgentsSettings, Co
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, EstimateBatch
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
 from meanstream.streaming.sinks.sink_protocol import Trust
@@ -77,7 +77,7 @@ def submit(
     """
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}", *more))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
-    made = Made(settings, shards, SecretPlace(file=str(secret)), read, mapping)
+    made = Made(settings, shards, SecretLocation(file=str(secret)), read, mapping)
     _build(pipeline, f"kafka://{address}", topics, made, fresh=fresh)
     pipeline.run()
     return cluster.job_id(name)
@@ -88,7 +88,7 @@ class Made(NamedTuple):
 
     settings: AgentsSettings
     shards: int
-    secret: SecretPlace
+    secret: SecretLocation
     read: Mapping[str, Any]
     mapping: ColumnMapping
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from meanstream.streaming.events.event_columns import Batch, column_partitions, column_places
+from meanstream.streaming.events.event_columns import Batch, column_partitions, column_positions
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -54,7 +54,7 @@ def source(address: str, topic: str, options: str = "", **more: Any) -> KafkaSou
 def record(batch: Batch, found: Read) -> None:
     """Add the samples of a batch, none of which may have been there before."""
     position = batch.samples.position
-    places = zip(column_partitions(position).tolist(), column_places(position).tolist(), strict=True)
+    places = zip(column_partitions(position).tolist(), column_positions(position).tolist(), strict=True)
     for place, number in zip(places, batch.samples.value.tolist(), strict=True):
         assert place not in found
         found[place] = number

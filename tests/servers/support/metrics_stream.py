@@ -16,7 +16,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP, Timestamp
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, agent_batch
 from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 
 SETTINGS = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=4)
 EVERY, REFRESH = 0.5, 2.0
@@ -52,7 +52,7 @@ def batches_at(second: float, begin: float, late: str) -> Iterator[AgentBatch]:
         yield agent_batch(agent, value, at, ids=ids)
 
 
-def submit(arguments: Sequence[str], secret: SecretPlace, late: Path) -> None:
+def submit(arguments: Sequence[str], secret: SecretLocation, late: Path) -> None:
     """Start it; it runs until it is cancelled."""
     begin = math.ceil(time.time() / REFRESH) * REFRESH
     pipeline = beam.Pipeline(options=PipelineOptions([*arguments, "--runner=PortableRunner"]))

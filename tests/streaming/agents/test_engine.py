@@ -214,9 +214,7 @@ def test_samples_of_equal_time_keep_an_order_that_ignores_values(world_type: Any
     assert sums[0] == sums[1]  # the first release, of two samples, does not contain the replaced one
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_what_agents_have_released_goes_on_after_a_restart(older: bool, new_world: Callable[[str], Any]) -> None:
-    """Stores of older versions have it in the ledger only: it is read from there once, and kept from then on."""
+def test_what_agents_have_released_goes_on_after_a_restart(new_world: Callable[[str], Any]) -> None:
     script = [(f"agent {i % 3}", float(i * 7 % 11), float(i)) for i in range(60)]
     whole, parted = new_world("whole"), new_world("parted")
     whole.run(ScriptedSource(script))
@@ -225,10 +223,7 @@ def test_what_agents_have_released_goes_on_after_a_restart(older: bool, new_worl
     store = Store.open(
         parted.folder / "s.db", settings=settings_identity(parted.settings), secret=parted.secret.encode()
     )
-    with store.transaction():
-        assert len(list(store.chunks(OWN_RELEASES))) == 1
-        if older:
-            store.drop_chunks(OWN_RELEASES, [0])
+    assert len(list(store.chunks(OWN_RELEASES))) == 1
     store.close()
     parted.run(ScriptedSource(script))
     assert parted.lines("estimates")[-3:] == whole.lines("estimates")[-3:]

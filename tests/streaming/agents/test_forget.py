@@ -16,7 +16,7 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.rows import SHOWN
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.agents_homes import put_given_agents
+from meanstream.streaming.agents.agents_homes import put_departed_agents
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.moved_agents import agents_at_rest
 from meanstream.streaming.agents.store_answers import StoreAnswers
@@ -138,7 +138,7 @@ def test_who_is_not_there_or_lives_elsewhere_is_refused(begun: Any) -> None:
         with pytest.raises(StoreError, match="agent must be one that the store has samples of, got 'dee'"):
             forget_agent(store, "dee")
         with store.transaction():
-            put_given_agents(store, np.array([False, True, False]))
+            put_departed_agents(store, np.array([False, True, False]))
         with pytest.raises(StoreError, match="agent must live in this store, got 'bob'"):
             forget_agent(store, "bob")
 

@@ -21,7 +21,7 @@ from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.collaboration.shares.shares_posterior import own_shares
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.agents.told_shares import ToldShares
+from meanstream.streaming.agents.told_shares import ShareEstimates
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Release
@@ -155,7 +155,7 @@ def test_private_means_and_the_engine_say_the_same(collaboration: str, new_world
     received = ReceivedReleases(PossibleReleases(world.settings))
     received.take([(json.loads(line)["agent"].encode(), line) for line in world.lines("releases")])
     assert not received.rejected
-    latest, told = received.latest(), ToldShares(world.settings, world.options)
+    latest, told = received.latest(), ShareEstimates(world.settings, world.options)
     assert world.settings.histogram.possible_of(latest.columns, latest.histogram_variance).all()
     prior = told.fit_newest(latest.names, latest.columns)
     answers = told.released(prior, histograms_of_releases(latest.columns))

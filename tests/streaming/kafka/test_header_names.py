@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.kafka.connection.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.connection.values import PartitionRecords, message_extras
 from meanstream.streaming.kafka.reading.kafka_messages import TopicParser
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -62,7 +62,7 @@ def test_a_message_whose_header_has_no_name_is_a_dead_letter_and_those_beside_it
         messages = client.consume(3, 20)
     assert len(messages) == 3
     values = [message.value() for message in messages]
-    records = PartitionRecords(np.zeros(3, np.int64), np.arange(3), values, beside_of(messages, parser.wanted))
+    records = PartitionRecords(np.zeros(3, np.int64), np.arange(3), values, message_extras(messages, parser.wanted))
     rejects = Rejects()
     assert parser.parse(records, rejects).position.tolist() == [0, 2]
     assert (rejects.reason, rejects.position) == (["missing_agent"], [1])

@@ -16,10 +16,10 @@ from meanstream.streaming.events.event_columns import Rejects, column_partitions
 from meanstream.streaming.events.topic_names import (
     MOST_PARTITIONS,
     MOST_TOPICS,
+    topic_partition,
     topics_index,
     topics_own_positions,
     topics_partition,
-    topics_place,
     topics_position,
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
@@ -54,8 +54,8 @@ def test_a_topic_with_too_many_partitions_is_refused() -> None:
 
 
 def test_what_is_no_several_topics_keeps_its_name_and_its_numbers() -> None:
-    assert topics_place("orders", 70_000) == ("orders", 70_000)
-    assert topics_place("a,b.csv", 0) == ("a,b.csv", 0)
+    assert topic_partition("orders", 70_000) == ("orders", 70_000)
+    assert topic_partition("a,b.csv", 0) == ("a,b.csv", 0)
     assert topics_index("orders", "orders") is None
     assert topics_index(NAME, "returns") == 1
 
@@ -116,7 +116,7 @@ class Reader:
         """As each reader does that is asked how far it is."""
         self.claimed = True
 
-    begin = position = active = hold = at_hold = go_on = _claim
+    begin = position = active = hold = reached_hold = go_on = _claim
     partitions = property(_claim)
 
     def close(self) -> None:
@@ -158,10 +158,10 @@ def test_a_record_is_waited_for_where_no_topic_has_one() -> None:
         lambda opened: opened.active(0.0, 1.0),
         lambda opened: opened.done,
         lambda opened: opened.hold(),
-        lambda opened: opened.at_hold(),
+        lambda opened: opened.reached_hold(),
         lambda opened: opened.go_on(),
     ],
-    ids=["take", "position", "partitions", "active", "done", "hold", "at_hold", "go_on"],
+    ids=["take", "position", "partitions", "active", "done", "hold", "reached_hold", "go_on"],
 )
 def test_no_topic_begins_where_another_store_has_one(
     ask: Callable[[TopicReaders], object], monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,6 @@ def begun(store: Path, **changes: Any) -> None:
         ({"window": "session:1h"}, "plan"),
         ({"between_users": 0.1, "sizes": "point:3"}, "plan"),
         ({"tails": "exponential"}, "plan"),
-        ({"edition": 2}, "plan"),
         ({"sizes": "unknown", "users": 20_000, "between_users": 0.0}, "plan"),
         ({"reports_only": "reports.jsonl", "stages": "stages.jsonl"}, "plan"),
         ({"from_reports": "reports.jsonl", "stages": "stages.jsonl"}, "plan"),
@@ -65,12 +64,3 @@ def test_what_is_no_store_of_rounds_is_left_to_opening_it(tmp_path: Path, what: 
     else:
         path.write_text(what)
     assert taken(path) == "repeating"
-
-
-def test_an_edition_belongs_to_its_estimator() -> None:
-    with pytest.raises(ValueError, match="edition must be 1 or 2, got 3"):
-        RoundsSettings(lower=0, upper=1, epsilon=1.0, window="1d", estimator="one_shot", edition=3)
-    with pytest.raises(ValueError, match="edition must be 1 or 2 or 3, got 4"):
-        RoundsSettings(lower=0, upper=1, epsilon=1.0, window="1d", estimator="repeating", edition=4)
-    newest = RoundsSettings(lower=0, upper=1, epsilon=1.0, window="1d", estimator="repeating").plain()
-    assert newest["edition"] == 3

@@ -157,7 +157,7 @@ def test_refused_results_fill_no_log(
     new_rounds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """So many are a line each, then one says that further ones are counted only; all are counted."""
-    monkeypatch.setattr(user_side, "MOST_TOLD", 2)
+    monkeypatch.setattr(user_side, "MOST_LOGGED", 2)
     monkeypatch.setattr(user_side, "_MOST_NOTED", 1)
     stages, users = tmp_path / "stages.jsonl", new_rounds("users", **ADAPTIVE)
     lived(users, stages)

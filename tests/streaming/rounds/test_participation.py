@@ -15,7 +15,7 @@ from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.crash import CrashPoint, Moment, no_crash
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.rounds_intake import RoundsIntake
-from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 from meanstream.streaming.testing import Script, ScriptedSource, SettableClock
 from tests.streaming.support.dying import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
@@ -111,14 +111,14 @@ def test_the_order_of_times_is_caught_where_places_go_to_whoever_comes_first(
     assert len(last_place("again", 1.0)) == 1
     with monkeypatch.context() as patch:  # twin: as users were numbered
         patch.setattr(
-            "meanstream.streaming.rounds.user_places.places_name_hashes",
+            "meanstream.streaming.rounds.user_places.slot_name_hashes",
             lambda names, key: np.arange(len(names), dtype=np.uint64),
         )
         assert last_place("twin before", 1.0) != last_place("twin behind", 3.0)
 
 
 def least(names: Sequence[str], most: int) -> set[str]:
-    order = np.argsort(places_name_hashes(names, places_key(SECRET.encode())))
+    order = np.argsort(slot_name_hashes(names, slot_key(SECRET.encode())))
     return {names[i] for i in order[:most].tolist()}
 
 

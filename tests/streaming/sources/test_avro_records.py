@@ -18,7 +18,7 @@ from meanstream.streaming.sources.formats import avro_cursor
 from meanstream.streaming.sources.formats.avro_cursor import PAD, AvroCursor
 from meanstream.streaming.sources.formats.avro_records import AvroRecords, joined_with_pad
 from meanstream.streaming.sources.formats.avro_schema import BadSchemaError, parse_avro_schema
-from meanstream.streaming.sources.formats.json_records import json_places
+from meanstream.streaming.sources.formats.json_records import json_paths
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 DELAY = {"type": "record", "name": "D", "fields": [{"name": "delay", "type": ["null", "double", "long", "string"]}]}
@@ -47,7 +47,7 @@ def written(schema: Any, record: Any) -> bytes:
 
 def reader(schema: Any, mapping: ColumnMapping = MAPPING) -> AvroRecords:
     parsed = parse_avro_schema(json.dumps(schema))
-    return AvroRecords(parsed, json_places(mapping), Decoder(mapping), numbers_in_text=mapping.numbers_in_text)
+    return AvroRecords(parsed, json_paths(mapping), Decoder(mapping), numbers_in_text=mapping.numbers_in_text)
 
 
 def fates(form: AvroRecords, values: list[bytes]) -> dict[int, Any]:

@@ -171,8 +171,8 @@ def test_held_at_its_end_a_file_gives_what_was_there_and_goes_on_later(tmp_path:
         assert len(source.next_batch(2).samples) == 2  # the third is read, and not given yet
         assert source.hold()
         writer.write(line(3))
-        assert not source.at_hold()
+        assert not source.reached_hold()
         assert len(source.next_batch(9).samples) == 1
-        assert (source.at_hold(), len(source.next_batch(9).samples)) == (True, 0)
+        assert (source.reached_hold(), len(source.next_batch(9).samples)) == (True, 0)
         source.go_on()
         assert len(source.next_batch(9).samples) == 1

@@ -12,9 +12,8 @@ from meanstream.operators.records import Floats
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.sources import ordered_source as ordered
 from meanstream.streaming.sources.formats.csv_file import CsvSource
-from meanstream.streaming.sources.kept_rejects import KeptRejects
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.ordered_source import OrderedSource
+from meanstream.streaming.sources.ordered_source import KeptRejects, OrderedSource
 
 N, PART = 200, 64
 TIMES: Floats = 1000.0 + np.arange(N)

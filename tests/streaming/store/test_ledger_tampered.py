@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.store.layout import NEW_IN_2
+from meanstream.streaming.store.layout import TABLES
 from meanstream.streaming.store.ledger_reader import LedgerFaultError
 from meanstream.streaming.store.spend_ledger import CHUNK
 from meanstream.streaming.store.state_store import DamagedStoreError, Store
@@ -140,7 +140,7 @@ def cut_off(store: Store) -> None:
     store.put_state("ledger", {**head.plain(), "rows": 9, "chain": chain.hex()})
     store.put_chunk("spent", 0, {"count": np.array([3, 4, 2] + [0] * (CHUNK - 3), np.int32)})
     for name in ("ledger_stays", "ledger_keeps"):
-        store._database.execute(NEW_IN_2[name])
+        store._database.execute(TABLES[name])
 
 
 def test_a_forged_ledger_is_found_by_what_was_noted(filled: Path) -> None:

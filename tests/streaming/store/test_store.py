@@ -1,13 +1,11 @@
-"""The store: one owner, one identity, old files continued, a full disk, the secret."""
+"""The store: one owner, one identity, a full disk, the secret."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment, rounds_deployment_identity
 from meanstream.streaming.store.secret_source import load_secret, secret_path
 from meanstream.streaming.store.state_snapshot import (
     CorruptedSnapshotError,
     decode_snapshot_columns,
     encode_snapshot_columns,
-    seal_snapshot,
 )
 from meanstream.streaming.store.state_store import DamagedStoreError, EmptyStoreError, Store, StoreError
 from meanstream.streaming.store.store_identity import identity_fingerprint
-from meanstream.streaming.testing import ScriptedSource
-from tests.streaming.support.rounds_world import SECRET as KEY
-from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
-from tests.streaming.support.rounds_world import samples as rounds_samples
+from tests.streaming.support.rounds_world import rounds_settings
 
 SECRET = b"a secret of more than sixteen bytes"
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "counter": "pm1"}
-DATA = Path(__file__).parents[1] / "data"
-OLD_ROUNDS = rounds_settings(lower=0.0, upper=10.0, estimator="one_shot", users=12)
+ROUNDS = rounds_settings(lower=0.0, upper=10.0, estimator="one_shot", users=12)
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
 
 
@@ -145,13 +137,15 @@ def test_a_file_whose_header_was_changed_is_refused_for_writing_and_for_reading(
             opened()
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 99])
+def test_another_schema_is_refused(version: int, tmp_path: Path) -> None:
     open_store(tmp_path).close()
     connection = sqlite3.connect(tmp_path / "s.db")
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(StoreError, match="schema version 3, got 99"):
-        open_store(tmp_path)
+    for opened in (lambda: open_store(tmp_path), lambda: Store.read(tmp_path / "s.db")):
+        with pytest.raises(StoreError, match=f"schema version 3, got {version}"):
+            opened()
 
 
 def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
@@ -193,153 +187,21 @@ def test_objects_are_not_written() -> None:
         encode_snapshot_columns({"x": np.array([object()])})
 
 
-@pytest.mark.parametrize(
-    ("change", "place"),
-    [
-        ("UPDATE ledger SET release_id = 'agent%200:9' WHERE seq = 5", "the ledger"),
-        ("UPDATE ledger SET seq = 100 WHERE seq = 18", "the ledger"),
-        ("UPDATE ledger SET agent = 99 WHERE seq = 5", "the ledger"),
-        ("UPDATE chunks SET data = substr(data, 2) WHERE kind = 'pending'", "pending"),
-        ("UPDATE state SET value = substr(value, 2) WHERE name = 'engine'", "engine"),
-        ("INSERT INTO sqlite_sequence VALUES ('outbox', -1)", "the outbox"),
-    ],
-)
-def test_an_old_store_that_was_changed_is_not_brought_up_to_date(change: str, place: str, tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    shutil.copy(DATA / "version-1.db", path)
-    with closing(sqlite3.connect(path)) as connection:
-        guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-        for name, _ in guards:
-            connection.execute(f"DROP TRIGGER {name}")
-        assert connection.execute(change).rowcount == 1
-        for _, guard in guards:
-            connection.execute(guard)
-        connection.commit()
-        before = list(connection.iterdump())
-    with pytest.raises(DamagedStoreError, match=place):
-        Store.open(path, settings={}, secret=SECRET)
-    with closing(sqlite3.connect(path)) as connection:
-        assert list(connection.iterdump()) == before
-
-
-def test_a_store_of_rounds_of_an_earlier_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.streaming.support.rounds_world.SECRET", SECRET.decode())
-    world = RoundsWorld(tmp_path / "rounds", replace(OLD_ROUNDS, name=None), options=EngineOptions(batch_size=32))
-    world.folder.mkdir()
-    shutil.copy(DATA / "version-2-rounds.db", world.folder / "s.db")
-    with pytest.raises(ValueError, match="store must be of this version"):
-        world.run(ScriptedSource(rounds_samples()))
-
-
-def test_a_store_of_rounds_keeps_its_edition(tmp_path: Path) -> None:
-    opened = {"environment": {"MEANSTREAM_SECRET": KEY}}
-    first = tmp_path / "first.db"
-    saved = rounds_deployment_identity(replace(OLD_ROUNDS, edition=1))
-    assert "edition" not in saved  # as before there were editions
-    Store.open(first, settings=saved, secret=KEY.encode()).close()
-    for edition in (None, 1):
-        deployment = open_rounds_deployment(first, replace(OLD_ROUNDS, edition=edition), **opened)
-        deployment.store.close()
-        assert deployment.settings.edition == 1
-        assert deployment.settings.digest() == replace(OLD_ROUNDS, edition=1).digest() != OLD_ROUNDS.digest()
-    with pytest.raises(StoreError, match=r"edition must be .*, got 2"):
-        open_rounds_deployment(first, replace(OLD_ROUNDS, edition=2), **opened)
-    new = open_rounds_deployment(tmp_path / "new.db", OLD_ROUNDS, **opened)
-    new.store.close()
-    assert new.settings.digest() == replace(OLD_ROUNDS, edition=2).digest()
-    with pytest.raises(StoreError, match="edition must be 2"):
-        open_rounds_deployment(tmp_path / "new.db", replace(OLD_ROUNDS, edition=1), **opened)
-
-
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("key", ["another phrase, not the one of this store", "short", ""])
-def test_a_weak_key_opens_no_other_store_and_begins_none(version: int, key: str, tmp_path: Path) -> None:
+def test_a_weak_key_opens_no_other_store_and_begins_none(key: str, tmp_path: Path) -> None:
     path = tmp_path / "s.db"
-    shutil.copy(DATA / f"version-{version}.db", path)
+    Store.open(path, settings=rounds_deployment_identity(ROUNDS), secret=SECRET).close()
     before = path.read_bytes()
     for store in (path, tmp_path / "new.db"):
         with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .* in MEANSTREAM_SECRET$"):
-            open_rounds_deployment(store, OLD_ROUNDS, environment={"MEANSTREAM_SECRET": key})
+            open_rounds_deployment(store, ROUNDS, environment={"MEANSTREAM_SECRET": key})
     with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
-        open_rounds_deployment(tmp_path / "new.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+        open_rounds_deployment(tmp_path / "new.db", ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
     (tmp_path / "empty.db").touch()
     with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
-        open_rounds_deployment(tmp_path / "empty.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+        open_rounds_deployment(tmp_path / "empty.db", ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
     assert path.read_bytes() == before
     assert not (tmp_path / "new.db").exists()
-
-
-@pytest.mark.parametrize(("name", "value", "now"), [("lower", 0, r"0\.0"), ("window", "24h", "'1d'")])
-def test_rounds_under_way_under_another_spelling_are_not_asked_again(
-    name: str, value: Any, now: str, tmp_path: Path
-) -> None:
-    saved = {"side": "users", **OLD_ROUNDS.plain(), name: value}
-    Store.open(tmp_path / "s.db", settings=saved, secret=KEY.encode()).close()
-    with pytest.raises(ValueError, match=rf"{name} must be {now} in a store that this version continues, got"):
-        open_rounds_deployment(tmp_path / "s.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": KEY})
-
-
-def open_old(folder: Path) -> Store:
-    connection = sqlite3.connect(folder / "s.db")
-    (sealed,) = connection.execute("SELECT value FROM state WHERE name = 'identity'").fetchone()
-    connection.close()
-    return open_store(folder, json.loads(sealed[:-16])["settings"])
-
-
-def test_version_1_is_brought_up_to_date_once_with_everything_in_it(tmp_path: Path) -> None:
-    shutil.copy(DATA / "version-1.db", tmp_path / "s.db")
-    connection = sqlite3.connect(tmp_path / "s.db")
-    connection.execute("INSERT INTO outbox VALUES (41, 'budget', x'7b7d'), (42, 'dead_letter', x'7b7d')")
-    connection.commit()
-    old = connection.execute("SELECT seq, agent, release_index, input_version, time, output FROM ledger").fetchall()
-    connection.close()
-    with pytest.raises(StoreError, match=r"must have schema version 3, got 1 .* run the engine on it once"):
-        Store.read(tmp_path / "s.db")
-    store = open_old(tmp_path)
-    assert store.outbox() == [(41, "budget", b"{}"), (42, "dead_letter", b"{}")]
-    with store.transaction():
-        store.clear_outbox(42)
-        store.post("budget", [b"{}"])
-    assert store.outbox() == [(43, "budget", b"{}")]
-    (block,) = store.ledger.verified()
-    assert list(zip(*(column for i, column in enumerate(block.rows.columns()) if i != 4), strict=True)) == old
-    assert store.ledger.charges() == [(0, 6), (1, 6), (2, 6)]
-    name = store.public_id()
-    store.close()
-    again = open_old(tmp_path)
-    assert (again.public_id(), len(name)) == (name, 32)
-    again.close()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE agents SET name = 'agent 7' WHERE number = 1",
-        "UPDATE ledger SET agent = 9 WHERE seq = 5",
-        "UPDATE ledger SET release_id = 'agent%201:9', release_index = 9 WHERE release_id = 'agent%201:2'",
-        "UPDATE ledger SET seq = 99 WHERE seq = 18",
-        "DELETE FROM ledger WHERE seq = 4",
-        "UPDATE state SET value = zeroblob(length(value)) WHERE name = 'engine'",
-        "UPDATE chunks SET data = zeroblob(length(data)) WHERE kind = 'agents'",
-        "UPDATE sqlite_sequence SET seq = 0; UPDATE state SET value = x'@outbox' WHERE name = 'delivered'",
-        "DROP TABLE outbox",
-    ],
-)
-def test_a_damaged_store_of_version_1_is_left_as_it_is(change: str, tmp_path: Path) -> None:
-    shutil.copy(DATA / "version-1.db", tmp_path / "s.db")
-    connection = sqlite3.connect(tmp_path / "s.db")
-    rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-    for name, _ in rules:
-        connection.execute(f"DROP TRIGGER {name}")
-    connection.executescript(change.replace("@outbox", seal_snapshot(b'{"outbox":3}').hex()))
-    for _, sql in rules:
-        connection.execute(sql)
-    connection.execute("PRAGMA wal_checkpoint")
-    connection.close()
-    before = (tmp_path / "s.db").read_bytes()
-    with pytest.raises(StoreError, match="must be undamaged, got a fault in"):
-        open_old(tmp_path)
-    assert (tmp_path / "s.db").read_bytes() == before
 
 
 def test_a_read_only_look_while_an_engine_runs(tmp_path: Path) -> None:

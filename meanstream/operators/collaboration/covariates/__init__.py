@@ -1,1 +1,1 @@
-"""Public covariates: attributes of agents that everybody knows, and what the releases say of their effects."""
+"""Public covariates: attributes of agents that everyone knows, and what the releases say of their effects."""

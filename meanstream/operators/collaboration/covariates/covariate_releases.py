@@ -1,4 +1,4 @@
-"""Everybody's newest release with the public attributes of its agent: what a fit with covariates reads; mergeable."""
+"""Everyone's newest release with the public attributes of its agent: what a fit with covariates reads; mergeable."""
 
 from __future__ import annotations
 

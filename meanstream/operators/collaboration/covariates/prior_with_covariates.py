@@ -97,7 +97,7 @@ class PriorWithCovariates:
     def fit_summary(
         self, summary: CovariateReleases, sample_variance: VariancePosterior | float
     ) -> FittedWithCovariates | FittedAlone:
-        """Fit the population to everybody's releases, given what is known of the variance of one sample."""
+        """Fit the population to everyone's releases, given what is known of the variance of one sample."""
         if summary.n < 2:
             return FittedAlone(self.name)
         require_codes(self.design, summary.codes, summary.n)

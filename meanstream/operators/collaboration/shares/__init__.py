@@ -1,1 +1,1 @@
-"""Shares of an agent's samples by bins: a prior of everybody's noised histograms, quantiles and exceedances."""
+"""Shares of an agent's samples by bins: a prior of everyone's noised histograms, quantiles and exceedances."""

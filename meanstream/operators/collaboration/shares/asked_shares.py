@@ -1,4 +1,4 @@
-"""What is asked of agents' distributions, and the answers to all of it."""
+"""What is requested of agents' distributions, and the answers to all of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from meanstream.operators.collaboration.shares.shares_prior import (
     NoisedShares,
     SharesPrior,
     fit_shares_prior,
-    shares_looked_at,
+    sampled_histograms,
 )
 from meanstream.operators.collaboration.shares.shares_quantiles import BinnedLaw
 from meanstream.operators.records import Floats, Ints
@@ -23,12 +23,12 @@ CHUNK = 8192
 """Agents that are answered at a time."""
 
 
-def asked_in_words(quantiles: Sequence[float], exceeds: Sequence[float]) -> list[str]:
+def query_labels(quantiles: Sequence[float], exceeds: Sequence[float]) -> list[str]:
     """Name what agents are told, quantiles first.
 
     Examples
     --------
-    >>> asked_in_words([0.5, 0.9], [30.0])
+    >>> query_labels([0.5, 0.9], [30.0])
     ['quantile 0.5', 'quantile 0.9', 'share above 30']
     """
     return [*(f"quantile {q:g}" for q in quantiles), *(f"share above {t:g}" for t in exceeds)]
@@ -51,7 +51,7 @@ class SharesAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedShares:
+class ShareQueries:
     """Quantiles and exceedances that every agent is told.
 
     Parameters
@@ -84,7 +84,7 @@ class AskedShares:
 
         The same on every host, in whatever order the agents come.
         """
-        return fit_shares_prior(self.noised(found.take(shares_looked_at(key))), self.law.widths)
+        return fit_shares_prior(self.noised(found.take(sampled_histograms(key))), self.law.widths)
 
     def own(self, prior: SharesPrior, cells: Ints) -> SharesAnswers:
         """Private: answer agents by their own samples, counted by cells; each answer for that agent only."""

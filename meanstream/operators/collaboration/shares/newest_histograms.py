@@ -1,4 +1,4 @@
-"""Everybody's newest histogram, as far as a prior is learned of it: of groups of agents, and of all of them."""
+"""Everyone's newest histogram, as far as a prior is learned of it: of groups of agents, and of all of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> Hi
 
     Notes
     -----
-    Of the `MOST_LOOKED_AT` least hashes a group has its part, give or take: it tells of so many that those of all
+    Of the `MOST_LOOKED_AT` least hashes a group has its part, give or take: it tells of that many that those of all
     groups are among them but for once in 1e14, and of few where there are many groups.
     """
     part = prior.MOST_LOOKED_AT / groups
@@ -36,7 +36,7 @@ def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> Hi
 
 
 def newest_histograms_together(known: HistogramColumns, told: HistogramColumns) -> HistogramColumns:
-    """Public: put later histograms in the place of earlier ones of the same agents, and the others beside them.
+    """Public: put later histograms in place of earlier ones of the same agents, and the others next to them.
 
     Examples
     --------
@@ -50,4 +50,4 @@ def newest_histograms_together(known: HistogramColumns, told: HistogramColumns) 
     columns = HistogramColumns(*(np.concatenate(pair) for pair in zip(known, told, strict=True)))
     backwards: Ints = np.unique(columns.agent[::-1], return_index=True)[1]
     newest = columns.take(len(columns.agent) - 1 - backwards)
-    return newest.take(prior.shares_looked_at(newest.agent))
+    return newest.take(prior.sampled_histograms(newest.agent))

@@ -1,4 +1,4 @@
-"""A Dirichlet prior of agents' shares by bins, learned from everybody's noised histograms."""
+"""A Dirichlet prior of agents' shares by bins, learned from everyone's noised histograms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meanstream.operators.collaboration.shares.simplex import positive_shares, s
 from meanstream.operators.records import Floats, Ints
 
 CONCENTRATIONS = np.geomspace(0.5, 5000.0, 33)
-"""The mean is worth so many samples: flat on this grid before anything is released."""
+"""The mean is worth that many samples: flat on this grid before anything is released."""
 COUNTS = (10, 30, 100, 300, 1000)
 """Where strata of the number of samples begin: who has few may be another kind than who has many."""
 BETWEEN = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 17)])
@@ -50,7 +50,7 @@ class NoisedShares:
 
     @classmethod
     def of(cls, counts: Ints, samples: Ints, number: Ints, noise_variance: float) -> NoisedShares:
-        """Take histograms as they are released: the sums of so many noised counts, each rounded."""
+        """Take histograms as they are released: the sums of that many noised counts, each rounded."""
         variance = number.astype(np.float64) * (noise_variance + 1 / 12)
         return cls(counts=counts.astype(np.float64), samples=samples, variance=variance)
 
@@ -97,7 +97,7 @@ class SharesPrior:
     def worth(self, stratum: int) -> Floats:
         """Tell what the mean is worth in samples, for each concentration: no more than it is known by itself.
 
-        What is asked of shares are sums of them, so these are what it has to know.
+        What is requested of shares are sums of them, so these are what it has to know.
         """
         under = np.cumsum(self.mean[stratum])[:-1]
         unknown = float(self.below[stratum].sum()) / max(float((under * (1 - under)).sum()), _NOTHING)
@@ -115,7 +115,7 @@ def shares_stratum(samples: Ints) -> Ints:
     return np.searchsorted(np.array(COUNTS), samples, side="right").astype(np.int64)
 
 
-def shares_looked_at(key: Ints) -> Ints:
+def sampled_histograms(key: Ints) -> Ints:
     """Choose of whose histograms a prior is learned, and in which order: the same on every host.
 
     Parameters
@@ -126,26 +126,26 @@ def shares_looked_at(key: Ints) -> Ints:
     Returns
     -------
     int array
-        Places of the `MOST_LOOKED_AT` least hashes, the least first. Whoever is among those of all agents is among
+        Places of the `MOST_LOOKED_AT` least hashes, the least first. Anyone who is among those of all agents is among
         those of every part of them that it is in.
 
     Examples
     --------
-    >>> shares_looked_at(np.array([7, 2, 5])).tolist()
+    >>> sampled_histograms(np.array([7, 2, 5])).tolist()
     [1, 2, 0]
     """
     return np.argsort(key, kind="stable")[:MOST_LOOKED_AT]
 
 
 def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
-    """Learn means and concentration from what everybody has released.
+    """Learn means and concentration from what everyone has released.
 
     Parameters
     ----------
     found : NoisedShares
         The newest histogram of every agent.
     widths : float array (bins,)
-        Width of each bin in the value's unit, for where nobody has released.
+        Width of each bin in the value's unit, for where no one has released.
 
     Notes
     -----
@@ -153,7 +153,7 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
     `n (n + a) / (1 + a) (diag(m) - m m') + V I` for the concentration a. In the eigenvectors of the matrix in brackets
     all agents' covariances are diagonal: m is their generalized least squares there, brought to the simplex. Each a has
     its likelihood (`_concentration`). The direction in which all counts move alike is known, since the number of
-    samples is public. A stratum's mean is moved from that of everybody as far as its own agents say, given how far
+    samples is public. A stratum's mean is moved from that of everyone as far as its own agents say, given how far
     strata are apart. At last the estimated shares, of which noise makes some negative, are replaced by their posterior
     means (`positive_shares`).
 
@@ -228,8 +228,8 @@ def _concentration(found: NoisedShares, mean: Floats, roots: Floats, basis: Floa
     """Give the probability of each concentration: by single bins or by their sums, whichever has agents less alike.
 
     Agents whose values are larger have more in all the upper bins, which sums show and single bins hardly do; agents
-    that differ in two bins differ in few sums. What is asked may be either, and taking agents for more alike than they
-    are is the error that costs most.
+    that differ in two bins differ in few sums. What is requested may be either, and taking agents for more alike than
+    they are is the error that costs most.
     """
     found_by = [_by_bins(found, mean, roots, basis), _by_sums(found, mean)]
     return min(found_by, key=lambda chances: float(chances @ np.log(CONCENTRATIONS)))
@@ -264,9 +264,9 @@ def _chances(n: Floats, squares: Floats, spread: Floats, noise: Floats, say: flo
 def _strata(
     found: NoisedShares, mean: Floats, roots: Floats, basis: Floats, concentration: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Give how far the mean of each stratum is from everybody's, and the variance of that, by eigenvector.
+    """Give how far the mean of each stratum is from everyone's, and the variance of that, by eigenvector.
 
-    A stratum where nobody is has the mean of the nearest one, and how far strata are apart as a third variance.
+    A stratum where no one is has the mean of the nearest one, and how far strata are apart as a third variance.
     """
     of = shares_stratum(found.samples)
     met = np.flatnonzero(np.bincount(of, minlength=len(COUNTS) + 1) >= LEAST_AGENTS)

@@ -27,11 +27,6 @@ MOST_QUANTILES = 16
 def valid_quantiles(quantiles: object) -> tuple[float, ...]:
     """Bring quantiles to their one spelling: in order, each once.
 
-    Raises
-    ------
-    ValueError
-        If one of them is not in (0, 1), or there are too many.
-
     Examples
     --------
     >>> valid_quantiles([0.9, ".5"])

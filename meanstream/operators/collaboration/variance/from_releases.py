@@ -164,7 +164,7 @@ def _printed_terms(d: Floats, sums: Floats) -> tuple[Floats, Floats, Floats, Flo
 def _kummer(shape: Floats, x: Floats) -> Floats:
     """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for 0 <= x < shape."""
     total, term, j = np.ones_like(x), np.ones_like(x), 0
-    # More steps than an entry needs do not change its bits: so it depends on no other. A NaN ends nobody's series.
+    # More steps than an entry needs do not change its bits: so it depends on no other. A NaN ends no one's series.
     while np.any(term > total * (math.ulp(1.0) / 4)):
         j += 1
         term = term * x / (shape + j)

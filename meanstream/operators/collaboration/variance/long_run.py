@@ -72,7 +72,7 @@ def long_run_expected(log: int) -> Floats:
     """
 
     def scaled(length: float) -> Floats:
-        """Give the variance of means of so many samples, times their number."""
+        """Give the variance of means of that many samples, times their number."""
         ratio = long_run_ratio()
         return np.asarray(ratio - 2 * RHO * (1 - RHO**length) / (length * (1 - RHO) ** 2))
 
@@ -85,7 +85,7 @@ def long_run_expected(log: int) -> Floats:
 
 
 def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> LongRunVariance:
-    """Private: read each agent's long-run variance off its own samples, given what is public of everybody's.
+    """Private: read each agent's long-run variance off its own samples, given what is public of everyone's.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ class PooledVariance:
     **Privacy.** Post-processing of the releases: it spends nothing.
 
     The state is a histogram of squared differences by their ratio of noise to sampling, three numbers per bin, and the
-    sum of everybody's votes on the spread: it is mergeable by addition and of one size for any number of agents. The
+    sum of everyone's votes on the spread: it is mergeable by addition and of one size for any number of agents. The
     votes weigh a table of laws of one sample (`spread_law`), each of which stands for variances about its own; the
     binned differences have a normal likelihood. The bounds allow ((upper - lower) / 2)^2 at most (Popoviciu).
 
@@ -174,7 +174,7 @@ class PooledVariance:
             self._sums[row] += np.bincount(index, values, minlength=BINS)
 
     def count_votes(self, votes: Ints, noise_variance: float) -> None:
-        """Put the sum of everybody's votes so far in the place of what was known of them.
+        """Put the sum of everyone's votes so far in place of what was known of them.
 
         Parameters
         ----------

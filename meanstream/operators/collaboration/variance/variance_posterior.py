@@ -26,7 +26,7 @@ PSEUDO_SAMPLES = 4.0
 INDEPENDENT = 0.8
 """Prior probability that samples of a typical agent do not depend on each other."""
 DEPENDENT = 0.1
-"""Probability of independence under which everybody is told that samples depend."""
+"""Probability of independence under which everyone is told that samples depend."""
 
 
 def _none() -> Floats:
@@ -121,7 +121,7 @@ def variance_posterior_of_own(
     Parameters
     ----------
     pool : VariancePosterior or float
-        What the releases and votes say of everybody's (`PooledVariance.posterior`), or a number that stands for it.
+        What the releases and votes say of everyone's (`PooledVariance.posterior`), or a number that stands for it.
     own : OwnSamples
         Each agent's own samples, summed up.
     prior_degrees : float
@@ -196,7 +196,7 @@ class _OwnTable:
         cell = np.floor(level).astype(np.int64)
         part = level - cell
         first = int(cell.min(initial=cell.max(), where=ratio >= LEAST_RATIO))
-        last = int(cell.max()) + 1  # nobody lies outside: nodes are constants, whichever are evaluated
+        last = int(cell.max()) + 1  # no one lies outside: nodes are constants, whichever are evaluated
         cell = np.maximum(cell - first, 0)
         table = np.log(self._evaluate(n, np.exp(RATIO_STEP * np.arange(first, last + 1))))
         equal = np.log(self._evaluate(n, np.zeros(1)))[:, 0]

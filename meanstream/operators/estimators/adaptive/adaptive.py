@@ -19,14 +19,13 @@ from meanstream.operators.estimators.adaptive.adaptive_risk import (
 from meanstream.operators.estimators.adaptive.adaptive_stages import LastStage, ReportStage, VoteStage
 from meanstream.operators.estimators.one_shot import NOTHING_ASSUMED, OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
-from meanstream.operators.rounds.edition import NEWEST_EDITION
 from meanstream.operators.rounds.estimator_traits import EstimatorTraits
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
 
 VOTE_LOG_STDERR = 0.12
-"""Votes are asked for until the logarithm of the scale is known to this..."""
+"""Votes are requested until the logarithm of the scale is known to this..."""
 
 VOTE_SHARES = (0.01, 0.05)
 """...by at least and at most these shares of the users: where windows do not pay, voters are what is lost."""
@@ -57,7 +56,7 @@ ASSUMPTION = (
 
 
 class Adaptive(EstimatorTraits):
-    """A population's mean when users differ by nobody knows how much: the mean over users, an honest interval.
+    """A population's mean when users differ by no one knows how much: the mean over users, an honest interval.
 
     A first group reports its means on [-1, 1], unbiased. A second votes for how far from that center users lie. If they
     lie far apart, all others report on [-1, 1], too. Otherwise the others report in a window of some scales around the
@@ -77,8 +76,6 @@ class Adaptive(EstimatorTraits):
         Nothing else: the papers assume that users do not differ.
     level : float, default 0.95
         Nominal coverage of the interval.
-    edition : {1, 2}
-        Of the design; see `meanstream.operators.rounds.edition`.
 
     Notes
     -----
@@ -109,7 +106,8 @@ class Adaptive(EstimatorTraits):
     taken_for = "tails"
     assumes = "few users far from all others (exponential tails); uses windows if users are close together"
     trust = "local"
-    options = COMMON_OPTIONS | {"edition"}
+    options = COMMON_OPTIONS
+    edition = 2
 
     rounds: Sequence[Round]
     shares: Sequence[float]
@@ -122,13 +120,11 @@ class Adaptive(EstimatorTraits):
         sizes: SizeDistribution | None = None,
         mode: str = "tuned",
         level: float = 0.95,
-        edition: int = NEWEST_EDITION,
     ) -> None:
         self.settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         require(self.settings.tuned, "mode", "be 'tuned': no paper has a method for users who differ", mode)
         self.mode, self.epsilon = mode, epsilon
-        self._edition = edition
-        self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level, edition=edition)
+        self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
         self.plan = self._choose()
         self.shares = self.plan.shares
         self.rounds = self._stages()
@@ -179,7 +175,7 @@ class Adaptive(EstimatorTraits):
     def _stages(self) -> Sequence[Round]:
         plan = self.plan
         if len(plan.shares) == 1:
-            return self._one_shot.rounds if self._edition > 1 else (LastStage(plan, 0, "report"),)
+            return self._one_shot.rounds
         return (
             ReportStage(plan, 0, "center"),
             VoteStage(plan, 1, "scale", first=True),

@@ -63,7 +63,7 @@ class AdaptivePlan:
         return _channel(self.settings.epsilon, moment)
 
     def noise(self, count: float, moment: float) -> float:
-        """Predict the standard error of the mean of so many reports of this mean square, in half-widths."""
+        """Predict the standard error of the mean of that many reports of this mean square, in half-widths."""
         c0, c1 = self.channel(moment).moments
         return math.sqrt((c0 + c1 * moment) / count)
 
@@ -90,7 +90,7 @@ def adaptive_design_next_window(plan: AdaptivePlan, scale: Scale, public: Public
 
 
 def adaptive_design_whole_window(moment: float) -> Public:
-    """Public: everybody left reports on [-1, 1]."""
+    """Public: everyone left reports on [-1, 1]."""
     return {"mode": "wide", "window": list(EVERYTHING), "moment": moment}
 
 

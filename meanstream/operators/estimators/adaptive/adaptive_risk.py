@@ -164,7 +164,7 @@ def _scales(
 
 
 def _part(plan: AdaptivePlan, law: PlacedLaw, window: tuple[float, float], moment: float, count: float) -> _Part:
-    """Follow the reports of so many users in a window that is not yet cut to [-1, 1]."""
+    """Follow the reports of that many users in a window that is not yet cut to [-1, 1]."""
     center, half_width = adaptive_design_cut_window(*window)
     position = np.clip((law.mean + law.deviation - center) / half_width, -1.0, 1.0)
     mean = float(np.sum(law.weight * position))
@@ -213,7 +213,7 @@ def adaptive_risk_size_factor(sizes: SizeDistribution, noise: float) -> float:
 
 
 def adaptive_risk_vote_log_stderr(epsilon: float, voters: float) -> float:
-    """Predicted standard error of a scale's logarithm from so many votes, for a scale amid six bins."""
+    """Predicted standard error of a scale's logarithm from that many votes, for a scale amid six bins."""
     edges = scale_halving_edges(TOP_EDGE, TOP_EDGE / RATIO**4)
     shares = scale_half_normal_shares(edges, np.array([TOP_EDGE / RATIO**2.5]))[0]
     votes = scale_votes(epsilon, len(shares))

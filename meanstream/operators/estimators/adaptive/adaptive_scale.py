@@ -88,7 +88,7 @@ def scale_bin(deviation: Floats, edges: Floats) -> Ints:
 
 @lru_cache(maxsize=256)
 def scale_votes(epsilon: float, bins: int) -> Votes:
-    """Choose the votes of least variance for a bin that holds its part of the users; nobody votes for none."""
+    """Choose the votes of least variance for a bin that holds its part of the users; no one votes for none."""
     found = [make_votes(name, epsilon, bins, **options) for name, options in KINDS.items()]
     return min(found, key=lambda votes: float(votes.share_variance(1.0 / bins, 1)))
 
@@ -136,7 +136,7 @@ def nearest_scale(shares: Floats, edges: Floats) -> float:
 
 
 def tail_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> float:
-    """Smallest scale at which so many users can lie so far out: a few users unlike the others do not go unseen.
+    """Smallest scale at which that many users can lie so far out: a few users unlike the others do not go unseen.
 
     Notes
     -----

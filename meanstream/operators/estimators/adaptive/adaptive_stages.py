@@ -1,7 +1,7 @@
 """The stages of the honest default: reports in a window, and votes for how widely users differ.
 
 What is public between stages is plain data: the `parts` found so far (one per stage that asked for reports), the
-window of the next reports, and the `mode`, in which "wide" means that everybody left reports on all of [-1, 1].
+window of the next reports, and the `mode`, in which "wide" means that everyone left reports on all of [-1, 1].
 """
 
 from __future__ import annotations
@@ -91,16 +91,16 @@ class ReportStage:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: a better center, for the bins of a vote or for the window of the next reports."""
-        return self.found(tally, public)
+        return self.result(tally, public)
 
-    def found(self, tally: Tally, public: Public) -> Public:
+    def result(self, tally: Tally, public: Public) -> Public:
         """Public: everything that is known after these reports."""
         if not tally.n:
             return {**public, "n_users": public.get("n_users", 0)}
         part = self.part(tally, public)
         found = {**public, "n_users": public.get("n_users", 0) + tally.n}
         if public.get("mode", "wide") != "wide":
-            # Of the window before it is cut to the bounds: an end at a bound cuts nobody off.
+            # Of the window before it is cut to the bounds: an end at a bound cuts no one off.
             center, half_width = public["window"]
             if abs(part["mean"] - center) > SATURATED * half_width:
                 return {**found, **adaptive_design_whole_window(1.0)}
@@ -225,7 +225,7 @@ class LastStage(ReportStage):
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the mean over users, from the reports of all stages, weighted by their precision."""
-        found = self.found(tally, public)
+        found = self.result(tally, public)
         settings = self._plan.settings
         parts, scales = found.get("parts", []), found.get("scales", [])
         stages = [*parts, *({"stage": "scale", **scale} for scale in scales)]

@@ -1,1 +1,1 @@
-"""One mean per window where windows repeat: reports are asked where the last windows' results point."""
+"""One mean per window where windows repeat: reports are requested where the last windows' results point."""

@@ -9,14 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from meanstream.operators.estimators.adaptive.adaptive_scale import fit_scale, scale_half_normal_shares, scale_votes
-from meanstream.operators.estimators.carried.carried_state import (
-    EDGES,
-    LATER_REACH,
-    MEMORY,
-    WIDEST,
-    CarriedState,
-    Habits,
-)
+from meanstream.operators.estimators.carried.carried_state import EDGES, MEMORY, REACH, WIDEST, CarriedState, Habits
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
 
@@ -54,7 +47,7 @@ class CarriedDesign:
     ----------
     shares : tuple of float
         Who report on the bounds, who vote for the spread, who report in the narrow window: the last is left out where
-        nobody does.
+        no one does.
     mse, one_shot_mse : float
         Predicted for this window, and for one report of each user on the bounds, on [-1, 1]; towards the mean of these
         users.
@@ -109,12 +102,12 @@ def carried_design(
 def carried_forecast(
     spread: float, windows: int, channel: Mechanism, users: int, epsilon: float, *, assumes: bool
 ) -> float:
-    """Predict the squared error on [-1, 1] after so many windows, where users' means have this spread around 0."""
-    unit = LATER_REACH * spread / math.erf(LATER_REACH / math.sqrt(2.0))
+    """Predict the squared error on [-1, 1] after that many windows, where users' means have this spread around 0."""
+    unit = REACH * spread / math.erf(REACH / math.sqrt(2.0))
     told = _Predicted(users, epsilon, _own_noise(channel, spread**2), spread**2, unit)
     first = _Predicted(users, epsilon, _own_noise(channel, USUAL_SQUARE), USUAL_SQUARE, 1.0).voters(MOST_VOTERS, 1.0)
     learning = math.ceil(_voters_wanted(epsilon) / (first * users)) if first else math.inf
-    if LATER_REACH * spread >= WIDEST or not told.pays(assumes=assumes):
+    if REACH * spread >= WIDEST or not told.pays(assumes=assumes):
         return told.on_bounds(1.0 - told.voters(WATCHING, 0.25))
     if windows < learning + 2:
         return told.on_bounds(1.0 - first)
@@ -123,7 +116,7 @@ def carried_forecast(
 
 
 def carried_habits(epsilon: float) -> Habits:
-    """Tell how narrow windows are chosen from the third edition on: they stay, as their beginnings are dear."""
+    """Tell how narrow windows are chosen: they stay, as their beginnings are dear."""
     return Habits(kept=(0.4, 1.65), room=4.0, sure=SURE, most_votes=8.0 * _voters_wanted(epsilon))
 
 

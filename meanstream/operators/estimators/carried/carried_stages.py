@@ -13,7 +13,6 @@ from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin, s
 from meanstream.operators.estimators.carried.carried_design import NARROW_MOMENT, carried_habits
 from meanstream.operators.estimators.carried.carried_state import (
     EDGES,
-    FIRST_HABITS,
     CarriedState,
     Compared,
     carried_comparison,
@@ -114,9 +113,9 @@ class VotesForSpread:
 
     name = "spread"
 
-    def __init__(self, settings: Settings, state: CarriedState, *, edition: int, last: bool) -> None:
+    def __init__(self, settings: Settings, state: CarriedState, *, last: bool) -> None:
         self.epsilon = settings.epsilon
-        self._settings, self._state, self._edition, self._last = settings, state, edition, last
+        self._settings, self._state, self._last = settings, state, last
         self._votes = scale_votes(settings.epsilon, len(EDGES) + 1)
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
@@ -133,10 +132,10 @@ class VotesForSpread:
         return Tally(len(reports), self._votes.counts(reports)) if len(reports) else Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
-        """Public: the votes so far; or the answer, where nobody reports in a narrow window."""
+        """Public: the votes so far; or the answer, where no one reports in a narrow window."""
         counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
         found = public | {"votes": counts, "voters": tally.n}
-        return _carried_wide_answer(self._settings, self._state, found, self._edition) if self._last else found
+        return _carried_wide_answer(self._settings, self._state, found) if self._last else found
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what votes cannot give."""
@@ -162,11 +161,10 @@ class NarrowReports(LastRound, ReportsOnBounds):
         state: CarriedState,
         moment: float,
         *,
-        edition: int,
         assumes: bool,
     ) -> None:
         super().__init__(settings, state, moment)
-        self._edition, self._assumes = edition, assumes
+        self._assumes = assumes
         self._narrow = best_channel(settings.epsilon, NARROW_MOMENT)
 
     def channel(self, public: Public) -> Mechanism:
@@ -186,7 +184,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         if public["jump"]:
             more = (tally.n, position, noise)
             toward = None if self._assumes else self._state.center
-            return _carried_wide_answer(self._settings, self._state, public, self._edition, more, toward=toward)
+            return _carried_wide_answer(self._settings, self._state, public, more, toward=toward)
         state, settings = self._state, self._settings
         middle, half = self.window(public)
         unit = half / state.gain
@@ -194,14 +192,14 @@ class NarrowReports(LastRound, ReportsOnBounds):
         narrow = (state.center + unit * (position + offset), unit**2 * noise)
         wide = float(public["mean"]), float(public["variance"])
         left = position + offset if half == state.half_width else 0.0
-        found = carried_comparison(state, wide, narrow, left, edition=self._edition)
+        found = carried_comparison(state, wide, narrow, left)
         if found.contradicts:
             toward = None if self._assumes else narrow[0] + state.missed
             return _carried_wide_answer(
-                settings, state, public, self._edition, contradicts=found.contradicts, after=found.state, toward=toward
+                settings, state, public, contradicts=found.contradicts, after=found.state, toward=toward
             )
         after = replace(
-            _with_votes(settings, found.state, public, self._edition),
+            _with_votes(settings, found.state, public),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
         )  # fmt: skip
         stderr = math.sqrt(found.variance) * found.state.caution
@@ -234,7 +232,6 @@ def _carried_wide_answer(
     settings: Settings,
     state: CarriedState,
     public: Public,
-    edition: int,
     more: tuple[int, float, float] | None = None,
     *,
     contradicts: str = "",
@@ -251,11 +248,11 @@ def _carried_wide_answer(
         contradicts = "the center has jumped"
         weight = variance / (variance + more[2])
         n, mean, variance = n + more[0], mean + weight * (more[1] - mean), (1.0 - weight) * variance
-        after = state.anew(mean, variance)
+        after = state.restarted(mean, variance)
     if n < 2:
         after = state
     if after is None:
-        voted = _with_votes(settings, state, public, edition)
+        voted = _with_votes(settings, state, public)
         after = replace(voted, windows=state.windows + 1, center=min(max(mean, -1.0), 1.0), center_variance=variance)
     stages = (public, {"stage": "carried", "contradicts": contradicts, "state": after.plain()})
     stderr = math.sqrt(variance)
@@ -270,10 +267,9 @@ def _carried_wide_answer(
     return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
 
 
-def _with_votes(settings: Settings, state: CarriedState, public: Public, edition: int) -> CarriedState:
+def _with_votes(settings: Settings, state: CarriedState, public: Public) -> CarriedState:
     """Public: what is carried, with a window's votes for the spread."""
-    habits = FIRST_HABITS if edition < 3 else carried_habits(settings.epsilon)
-    return state.voted(tuple(public["votes"]), public["voters"], settings.epsilon, habits)
+    return state.voted(tuple(public["votes"]), public["voters"], settings.epsilon, carried_habits(settings.epsilon))
 
 
 def _margin_of_bounds(settings: Settings, n: int, mean: float, variance: float, part: float) -> float:

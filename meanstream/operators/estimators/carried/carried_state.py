@@ -21,9 +21,9 @@ from meanstream.operators.rounds.round_records import Public
 EDGES: Floats = scale_halving_edges(0.4, 0.025)
 """Between the bins of users' distance from the center, on [-1, 1]."""
 
-REACH, LATER_REACH = 1.4, 1.2
+REACH = 1.2
 """Half-width of a narrow window, in standard deviations of users' means: what it cuts off is measured, so that it may
-be as narrow as the noise asks for. Up to the second edition, and from the third."""
+be as narrow as the noise asks for."""
 
 WIDEST = 0.6
 """A window of this half-width or more is not worth its reports."""
@@ -47,27 +47,24 @@ USUAL = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Public: how narrow windows are chosen, and how surprises are taken; editions differ in them.
+    """Public: how narrow windows are chosen, and how surprises are taken.
 
     Attributes
     ----------
     kept : tuple of float, float
-        A narrow window stays while the wanted one is so many times as wide.
+        A narrow window stays while the wanted one is that many times as wide.
     room : float
         Half-width of a window, in standard errors of its center and of `REACH`, at least.
     sure : float
         Standard error of the spread's logarithm from which on windows are narrow.
     most_votes : float
-        Beyond so many votes for the spread they are forgotten by halves.
+        Beyond that many votes for the spread they are forgotten by halves.
     """
 
-    kept: tuple[float, float] = (0.7, 1.4)
-    room: float = 2.5
-    sure: float = 0.3
-    most_votes: float = 20_000.0
-
-
-FIRST_HABITS = Habits()
+    kept: tuple[float, float]
+    room: float
+    sure: float
+    most_votes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +74,7 @@ class CarriedState:
     Attributes
     ----------
     windows : int
-        Since it began, or began anew.
+        Since it began, or began again.
     center, center_variance : float
         The last answer, and its squared standard error.
     votes, voters : tuple of int, int
@@ -124,7 +121,7 @@ class CarriedState:
         """Factor of intervals: above 1 where windows have surprised more than their noise does."""
         return math.sqrt(max((USUAL + self.squares) / (USUAL + self.compared), 1.0))
 
-    def anew(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
+    def restarted(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
         """Forget all but where the answer is; a window that users have left was too narrow."""
         reach = min(self.reach * 1.5, 8.0) if left else self.reach
         return CarriedState(
@@ -136,27 +133,17 @@ class CarriedState:
             compared=self.compared,
         )
 
-    def drifting(self, noise: float) -> float:
+    def sure_drift(self, noise: float) -> float:
         """Uncertainty of what narrow reports miss, before a window whose two kinds of reports differ by this noise.
 
-        What surprises more than noise does is drift of what is missed, from one window to the next.
+        What surprises more than noise may well explain (one standard error of all squares) is drift of what is missed,
+        from one window to the next.
         """
-        known = self.missed_variance or 0.0
-        return known + (self.caution**2 - 1.0) * (noise + known)
-
-    def sure_drift(self, noise: float) -> float:
-        """Give the same, but for surprise that noise may well explain: one standard error of all squares."""
         known = self.missed_variance or 0.0
         sure = USUAL + self.squares - math.sqrt(2.0 * self.compared)
         return known + max(sure / (USUAL + self.compared) - 1.0, 0.0) * (noise + known)
 
-    def voted(
-        self,
-        counts: tuple[int, ...],
-        voters: int,
-        epsilon: float,
-        habits: Habits = FIRST_HABITS,
-    ) -> CarriedState:
+    def voted(self, counts: tuple[int, ...], voters: int, epsilon: float, habits: Habits) -> CarriedState:
         """Add votes, and choose the window once they tell the spread, or when it is another than it was."""
         before = np.array(self.votes or (0,) * (len(EDGES) + 1))
         old, known = (before // 2, self.voters // 2) if self.voters > habits.most_votes else (before, self.voters)
@@ -199,7 +186,7 @@ class Compared:
 
 
 def carried_comparison(
-    state: CarriedState, wide: tuple[float, float], narrow: tuple[float, float], position: float, *, edition: int = 2
+    state: CarriedState, wide: tuple[float, float], narrow: tuple[float, float], position: float
 ) -> Compared:
     """Weigh reports on the bounds against narrow ones and what they are known to miss.
 
@@ -210,8 +197,6 @@ def carried_comparison(
         Mean and variance of the mean that either kind of reports tells of the same window.
     position : float
         Mean narrow report, in half-widths of its window.
-    edition : {1, 2}
-        In the first the answer is the narrow mean and the newest estimate of what it misses.
 
     Notes
     -----
@@ -221,22 +206,21 @@ def carried_comparison(
     """
     mean, variance = wide
     if abs(position) > SATURATED:
-        return Compared(mean, variance, "users have left the window", state.anew(mean, variance, left=True))
+        return Compared(mean, variance, "users have left the window", state.restarted(mean, variance, left=True))
     difference, noise = mean - narrow[0], variance + narrow[1]
     if state.missed_variance is None:
         gain, before, surprise = 1.0, 0.0, 0.0
     else:
         usual = noise + state.missed_variance
-        before = state.drifting(noise) if edition < 3 else state.sure_drift(noise)
+        before = state.sure_drift(noise)
         gain = max(before / (before + noise), MEMORY)
         surprise = (difference - state.missed) / math.sqrt(noise + before)
         squares = (difference - state.missed) ** 2 / usual
-        if edition > 2:
-            state = replace(state, squares=(1.0 - MEMORY) * state.squares, compared=(1.0 - MEMORY) * state.compared)
-        state = replace(state, squares=state.squares + min(squares, 9.0), compared=state.compared + 1)
+        squares, compared = (1.0 - MEMORY) * state.squares + min(squares, 9.0), (1.0 - MEMORY) * state.compared + 1
+        state = replace(state, squares=squares, compared=compared)
     recent = (1.0 - RECENT) * state.recent + RECENT * surprise
     if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:
-        return Compared(mean, variance, "reports on the bounds say otherwise", state.anew(mean, variance))
+        return Compared(mean, variance, "reports on the bounds say otherwise", state.restarted(mean, variance))
     missed = state.missed + gain * (difference - state.missed)
     after = replace(
         state,
@@ -245,9 +229,6 @@ def carried_comparison(
         recent=recent,
     )
     least = narrow[1] + before
-    if edition == 1:
-        answered = (1.0 - gain) ** 2 * least + gain**2 * variance
-        return Compared(narrow[0] + missed, answered, "", after, gain)
     weight = 1.0 if state.missed_variance is None else least / (least + variance)
     answer = (1.0 - weight) * (narrow[0] + state.missed) + weight * mean
     return Compared(answer, (1.0 - weight) ** 2 * least + weight**2 * variance, "", after, weight)

@@ -1,7 +1,7 @@
 """The tuned plan's design as a record: what each stage asks, and what the plan is predicted to reach.
 
 Everything follows from public numbers (epsilon, how many users, the law of their sizes), so a design is public and the
-same for everybody. `meanstream.operators.estimators.plan.plan_search` finds it.
+same for everyone. `meanstream.operators.estimators.plan.plan_search` finds it.
 """
 
 from __future__ import annotations

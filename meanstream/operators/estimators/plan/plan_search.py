@@ -28,7 +28,7 @@ _LEAST_SHARE = 0.005
 _LEAST_REPORTS = 30
 _MOST_BINS = 512
 _STAGE_COST = 1.02
-"""A stage more takes another pass over everybody: it has to be worth two percent."""
+"""A stage more takes another pass over everyone: it has to be worth two percent."""
 _KEPT = 3
 """Designs that are computed in full detail."""
 _LOST = 1.0
@@ -101,7 +101,7 @@ def _too_few(shares: Floats, users: int) -> bool:
 
 
 def _one_stage(problem: Problem) -> PlanDesign:
-    """Everybody reports on [-1, 1]."""
+    """Everyone reports on [-1, 1]."""
     stage = search_full_stage(problem, 1.0)
     return PlanDesign(stages=(stage,), risk=stage.error**2, failure=0.0)
 
@@ -214,7 +214,7 @@ def _best_shares(tables: Tables, vote: _Vote | None, clips: int) -> tuple[float,
 
 
 def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
-    """Design with these shares: every window chosen anew for the error that its center really has."""
+    """Design with these shares: every window chosen again for the error that its center really has."""
     tables, problem = chain.tables, chain.tables.problem
     reports = problem.users * shares
     if _too_few(shares, problem.users):

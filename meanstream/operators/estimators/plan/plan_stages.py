@@ -43,7 +43,7 @@ class PairVoteStage:
     Notes
     -----
     **Privacy.** Local, pure epsilon, of everything a user knows, its number of samples included: one row of bits, of
-    the same length for everybody. Bins are half-open, so a user votes for one bin or, with fewer than `least` samples,
+    the same length for everyone. Bins are half-open, so a user votes for one bin or, with fewer than `least` samples,
     for none; two rows differ in at most two bits, each randomized at epsilon / 2.
 
     Scoring pairs instead of letting users vote for the neighbors of their bin keeps the votes one-hot: a mean on the
@@ -76,7 +76,7 @@ class PairVoteStage:
         return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
-        """Public: the middle of the best pair; the middle of [-1, 1] if nobody voted."""
+        """Public: the middle of the best pair; the middle of [-1, 1] if no one voted."""
         before = public.get("found", [])
         if not tally.n:
             return {"center": 0.0, "stderr": 1.0, "found": [*before, {"stage": self.name, "reports": 0}]}
@@ -106,7 +106,7 @@ class WindowStage:
     design : StageDesign
         Of kind "full" or "clip".
     restart : StageDesign
-        Of kind "full": what is asked instead, after a vote that went wrong.
+        Of kind "full": what is queried instead, after a vote that went wrong.
     name : str
         Of the stage.
     last : bool

@@ -174,7 +174,7 @@ class Tables:
 
     @property
     def floor(self) -> float:
-        """Risk that no plan beats by much: everybody in one clip stage around a good center."""
+        """Risk that no plan beats by much: everyone in one clip stage around a good center."""
         return self.clip(math.exp(self._log[0]), self.problem.users)
 
 

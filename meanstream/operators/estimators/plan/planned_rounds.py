@@ -7,18 +7,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.one_shot import OneShot
-from meanstream.operators.estimators.plan.breaking_point import breaking_point
 from meanstream.operators.estimators.plan.plan_design import PlanDesign
+from meanstream.operators.estimators.plan.plan_risk import plan_risk_clip_moments, plan_risk_skewed_law
 from meanstream.operators.estimators.plan.plan_search import search_full_stage, search_plan
 from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
 from meanstream.operators.estimators.plan.plan_tables import make_plan_tables
 from meanstream.operators.estimators.plan.unknown_sizes import unknown_sizes_rounds
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
-from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.estimator_traits import TAILS, EstimatorTraits
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.user_sizes import SizeDistribution
@@ -39,7 +39,7 @@ class Plan(EstimatorTraits):
     users : int
         How many users take part (public).
     sizes : SizeDistribution or "unknown"
-        Law of a user's number of samples (public). "unknown": a tenth of the users is asked for it first, and the
+        Law of a user's number of samples (public). "unknown": a tenth of the users is requested it first, and the
         windows are chosen then; for `users * epsilon**2` of at least 10**4.
     mode : {"tuned"}
         The papers have no such plan.
@@ -47,13 +47,11 @@ class Plan(EstimatorTraits):
         Nominal coverage of the interval.
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
-        the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ.
-    edition : {1, 2}
-        Of the design; see `meanstream.operators.rounds.edition`. From 2 on a declared spread never costs: where one
-        report of each user on [-1, 1] is predicted to be as good, it is what everybody sends.
+        the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ. It
+        never costs: where one report of each user on [-1, 1] is predicted to be as good, everybody sends that.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially: few users lie far from all others. Left
-        out, nothing is assumed of them: without a declared spread everybody reports on [-1, 1], with one the interval
+        out, nothing is assumed of them: without a declared spread everyone reports on [-1, 1], with one the interval
         holds for a group anywhere, as large as the spread allows.
 
     Notes
@@ -64,7 +62,7 @@ class Plan(EstimatorTraits):
     **The interval is honest only if what is declared is true**: windows are as narrow as `between_users` allows, and
     the clip bias of users who differ more does not average out.
 
-    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then everybody left reports
+    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then everyone left reports
     on [-1, 1].
 
     Raises
@@ -85,7 +83,8 @@ class Plan(EstimatorTraits):
     taken_for = "declared"
     sizes_unknown = True
     trust = "local"
-    options = COMMON_OPTIONS | {"between_users", "edition", "tails"}
+    options = COMMON_OPTIONS | {"between_users", "tails"}
+    edition = 2
 
     rounds: tuple[Round, ...]
     shares: tuple[float, ...]
@@ -104,12 +103,10 @@ class Plan(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
         between_users: float | None = None,
-        edition: int = NEWEST_EDITION,
         tails: str | None = None,
     ) -> None:
-        check_edition(edition)
         require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
-        free = edition > 1 and tails is None
+        free = tails is None
         unknown = isinstance(sizes, str)
         require(not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes)
         known = None if isinstance(sizes, str) else sizes
@@ -119,17 +116,16 @@ class Plan(EstimatorTraits):
         self.design: PlanDesign | None = None
         self._instead: Adaptive | OneShot | None = None
         common: dict[str, Any] = {"epsilon": epsilon, "users": users, "sizes": known, "mode": mode, "level": level}
-        one_shot = OneShot(**common, edition=edition)
+        one_shot = OneShot(**common)
         if between_users is None:
-            self._take(one_shot if free else Adaptive(**common, edition=edition))
+            self._take(one_shot if free else Adaptive(**common))
             return
         require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
         if unknown:
             self.rounds, self.shares = unknown_sizes_rounds(settings, between_users)
             return
         design = plan_for(epsilon, users, settings.known_sizes, between_users, far=free)
-        needless = len(design.stages) == 1 or one_shot.predicted_mse(between_users) <= design.risk
-        if edition > 1 and needless:
+        if len(design.stages) == 1 or one_shot.predicted_mse(between_users) <= design.risk:
             self._take(one_shot)
         else:
             self.design, self.rounds = design, self._stages(design)
@@ -201,3 +197,44 @@ def plan_for(
 def _kept(epsilon: float, users: int, sizes: tuple[bytes, bytes], between_users: float, far: bool) -> PlanDesign:
     support, probability = np.frombuffer(sizes[0], np.int64), np.frombuffer(sizes[1], np.float64)
     return search_plan(epsilon, users, SizeDistribution(support, probability), between_users, far=far)
+
+
+def breaking_point(design: PlanDesign, sizes: SizeDistribution, *, declared: float, level: float) -> float | None:
+    """Smallest spread of users' means (exponential tail) that biases the plan by a half-width of its interval.
+
+    Parameters
+    ----------
+    design : PlanDesign
+        Public.
+    sizes : SizeDistribution
+        Of users' numbers of samples (public).
+    declared : float
+        Spread that the design is for, on [-1, 1].
+    level : float
+        Of the interval.
+
+    Returns
+    -------
+    float or None
+        On [-1, 1]; None if no spread does.
+
+    Notes
+    -----
+    **Privacy.** A function of public numbers.
+    """
+    margin = float(ndtri(0.5 * (1.0 + level))) * math.sqrt(design.risk)
+    for spread in np.geomspace(1e-5, 0.5, 48).tolist():
+        if spread > declared and abs(_bias(design, sizes, spread)) > margin:
+            return float(spread)
+    return None
+
+
+def _bias(design: PlanDesign, sizes: SizeDistribution, spread: float) -> float:
+    """Where the last stage ends up, center after center, if users' means are skewed; 0 for reports on [-1, 1]."""
+    law = plan_risk_skewed_law(sizes, spread)
+    error = 0.0
+    for stage in design.stages:
+        if stage.kind == "clip":
+            mean, _ = plan_risk_clip_moments(law, stage.cap, np.array([stage.window]), np.array([error]))
+            error += float(mean[0, 0]) / (stage.shrunk * stage.gain)
+    return error

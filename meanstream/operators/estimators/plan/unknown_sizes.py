@@ -1,4 +1,4 @@
-"""The tuned plan where the law of users' numbers of samples is not known: some users are asked for it first."""
+"""The tuned plan where the law of users' numbers of samples is not known: some users are requested it first."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ SHARES = (0.10, 0.06, 0.13, 0.13, 0.17, 0.41)
 """Of the votes on sizes, of the mean shrinkage, and of the four stages of the plan that follows."""
 
 CLASSES = 21
-"""Sizes are told apart by powers of two, up to 2**20."""
+"""Sizes are distinguished by powers of two, up to 2**20."""
 
 _CLEAR = 3.3
-"""A class counts if its share exceeds the noise of an empty one by so many standard deviations."""
+"""A class counts if its share exceeds the noise of an empty one by that many standard deviations."""
 _PER_CLASS = 5
 
 
@@ -81,7 +81,7 @@ class SizeVoteRound:
 
     Notes
     -----
-    **Privacy.** Local, pure epsilon, of a user's number of samples: one randomized row of bits, one-hot for everybody.
+    **Privacy.** Local, pure epsilon, of a user's number of samples: one randomized row of bits, one-hot for everyone.
     """
 
     name = "sizes"
@@ -105,7 +105,7 @@ class SizeVoteRound:
         return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
-        """Public: the design of the other stages; reports on [-1, 1] from everybody if windows do not pay."""
+        """Public: the design of the other stages; reports on [-1, 1] from everyone if windows do not pay."""
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
         if not tally.n:
             return {"restart": [], "found": [found]}

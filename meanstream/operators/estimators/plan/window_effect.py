@@ -108,7 +108,7 @@ def window_effect(
     error : tuple of float arrays (K,)
         Nodes and weights of the error of the center.
     far_error : float
-        An error of the center that must be told apart from the others.
+        An error of the center that must be distinguished from the others.
     """
     node, weight = error
     places = np.append(node, far_error)

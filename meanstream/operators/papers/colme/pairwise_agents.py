@@ -8,7 +8,7 @@ from meanstream.operators.collaboration.same_mean import same_mean_known, same_m
 from meanstream.operators.collaboration.variance.variance_schemes import scheme_sample_variance as own_sample_variance
 from meanstream.operators.collaboration.variance.variance_trackers import ReleasedVariance
 from meanstream.operators.counters.registry import State
-from meanstream.operators.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES, Asked, schedule_same_class
+from meanstream.operators.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES, PairwiseQueries, schedule_same_class
 from meanstream.operators.papers.colme.pairwise_settings import PairwiseSettings
 from meanstream.operators.papers.colme.pairwise_statistic import Exchanged, Received, pair_class_sums, pair_statistic
 from meanstream.operators.records import Bools, Floats, Ints
@@ -24,7 +24,7 @@ _BLOCK = 8
 class PairwiseAgents:
     """All pairs of Algorithm 1 (Private-ColME), vectorized over runs and agents.
 
-    Released: to agent a, and to nobody else, the noisy mean of the agent b that it asks. Reproduction and small
+    Released: to agent a, and to no one else, the noisy mean of the agent b that it asks. Reproduction and small
     federations only: the state is M x M, and see **Privacy**.
 
     Parameters
@@ -44,7 +44,7 @@ class PairwiseAgents:
     floats and the caller brings the noise: what a deployment sends must be noised integers on a grid.
 
     Under round robin with the lazy test an agent-step costs O(1): running sums of 1/Var[T] and T/Var[T] over the class
-    change by the one pair that was asked; they are added up anew once per round, so that rounding does not pile up.
+    change by the one pair that was queried; they are added up again once per round, so that rounding does not pile up.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class PairwiseAgents:
             self._add_up()
 
     def learn(self, values: Floats) -> None:
-        """Take one sample of every agent; nobody asks, as past the horizon, and no class changes by the lazy test."""
+        """Take one sample of every agent; no one asks, as past the horizon, and no class changes by the lazy test."""
         self.time += 1
         self._receive(values.ravel())
 
@@ -227,7 +227,7 @@ class PairwiseAgents:
         own = own_sample_variance(count, self._state["own"]["spread"], half_width=self.settings.half_width)
         return own / max(self.time, 1)
 
-    def _query(self, asked: Asked, fresh: Floats, variance_fresh: Floats | None) -> tuple[Floats, Floats]:
+    def _query(self, asked: PairwiseQueries, fresh: Floats, variance_fresh: Floats | None) -> tuple[Floats, Floats]:
         """Let the asked agents release; return T and its variance of every pair that exchanged something."""
         clock, own, time = self._state["clock"], self._state["own"], self.time
         release = clock["releases"][asked.clock] + 1
@@ -247,7 +247,9 @@ class PairwiseAgents:
         estimate = self._estimate_variance(asked, counted, time * mean, variance_fresh)
         return value, factors.variance(estimate, self.settings.fresh_variance)
 
-    def _estimate_variance(self, asked: Asked, release: Ints, totals: Floats, variance_fresh: Floats | None) -> Floats:
+    def _estimate_variance(
+        self, asked: PairwiseQueries, release: Ints, totals: Floats, variance_fresh: Floats | None
+    ) -> Floats:
         """Return what the askers believe of the variances of the asked, from the noisy prefix sums `totals`."""
         state, own = self._state["variance"], self._state["own"]
         times = np.full(len(release), self.time)

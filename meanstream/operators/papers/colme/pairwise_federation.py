@@ -47,7 +47,7 @@ class FederationSettings:
     noise, calibration : str
         "gaussian" or "laplace"; "analytic" or "classical" (Gaussian only, epsilon <= 1).
     weights, test : str
-        "last", "mean_of_means" or "windowed"; "lazy" (whom one just asked) or "eager" (everybody, at every answer).
+        "last", "mean_of_means" or "windowed"; "lazy" (whom one just asked) or "eager" (everyone, at every answer).
     stddev : float, optional
         Standard deviation of one sample, where it is known; otherwise it is read off the releases.
     significance : float
@@ -60,7 +60,7 @@ class FederationSettings:
     Raises
     ------
     ValueError
-        Naming the parameter, the rule and the value. So many agents that the state of their pairs takes more than
+        Naming the parameter, the rule and the value. More agents, if the state of their pairs takes more than
         256 MiB are refused: broadcast releases serve them.
 
     Examples
@@ -150,12 +150,12 @@ class FederationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairReleases:
-    """Each for its reader and for nobody else: what agents told those who asked them at one step.
+    """Each for its reader and for no one else: what agents told those who asked them at one step.
 
     Attributes
     ----------
     agent, reader : int array (n,)
-        Who was asked, and who asked.
+        Who was queried, and who asked.
     index, count, total : int array (n,)
         Which release of the one to the other it is, from 1; samples in the sum; the noised sum in grid units.
     version : uint64 array (n,)
@@ -174,9 +174,9 @@ class PairReleases:
 
 
 class PairwiseFederation:
-    """Algorithm 1 as it can be deployed: at step t everybody has its t-th sample and asks one other agent.
+    """Algorithm 1 as it can be deployed: at step t everyone has its t-th sample and asks one other agent.
 
-    Released: to the one who asks, and to nobody else, the noised sum of the samples of the one who is asked.
+    Released: to the one who asks, and to no one else, the noised sum of the samples of the one who is queried.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class PairwiseFederation:
     -----
     **Privacy.** Neighboring streams differ in the value of one sample (replace-one). All releases of one agent to one
     reader are (epsilon, delta)-differentially private; readers who pool what they were told average the noise of
-    their pairs away, as `PairwiseAgents` says in numbers. Whom one asks depends on time alone. Past the horizon nobody
+    their pairs away, as `PairwiseAgents` says in numbers. Whom one asks depends on time alone. Past the horizon no one
     asks.
 
     Examples

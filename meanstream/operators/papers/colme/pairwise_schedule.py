@@ -11,7 +11,7 @@ from meanstream.operators.records import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PairwiseQueries:
     """The queries of one step.
 
     A pair (agent, other) of one run is a row `offset * columns + column`: `column` counts the agents of all runs, run
@@ -26,7 +26,7 @@ class Asked:
     asker : int array or slice
         Columns of the agents that ask.
     target : int array
-        Columns of the agents that are asked.
+        Columns of the agents that are queried.
     clock : int array
         Rows of what depends on release times alone: one common row under round robin, else `index`.
     """
@@ -57,11 +57,11 @@ class RoundRobin:
         """Nothing is remembered: time alone decides."""
         return {}
 
-    def ask(self, time: int, accepted: Bools, state: State) -> Asked:  # noqa: ARG002 - time alone decides
+    def ask(self, time: int, accepted: Bools, state: State) -> PairwiseQueries:  # noqa: ARG002 - time alone decides
         """Return the queries at this time (from 1)."""
         offset = (time - 1) % self.others
         start = offset * self.columns
-        return Asked(
+        return PairwiseQueries(
             rows=slice(start, start + self.columns),
             index=self._columns + start,
             asker=slice(None),
@@ -71,12 +71,12 @@ class RoundRobin:
 
 
 class RestrictedRoundRobin(RoundRobin):
-    """Round robin that skips the others outside one's class; an agent alone in its class asks nobody.
+    """Round robin that skips the others outside one's class; an agent alone in its class asks no one.
 
     Notes
     -----
-    **Privacy.** Who is asked depends on the asker's raw mean, and the asked see it: this schedule leaks. The epsilon of
-    the mechanism says nothing about that channel.
+    **Privacy.** Who is queried depends on the asker's raw mean, and the asked see it: this schedule leaks. The epsilon
+    of the mechanism says nothing about that channel.
     """
 
     def __init__(self, agents: int, runs: int) -> None:
@@ -87,7 +87,7 @@ class RestrictedRoundRobin(RoundRobin):
         """Remember the offset that each agent asked last, -1 before the first query."""
         return {"last": np.full(self.columns, -1, dtype=np.int64)}
 
-    def ask(self, time: int, accepted: Bools, state: State) -> Asked:  # noqa: ARG002 - the classes decide
+    def ask(self, time: int, accepted: Bools, state: State) -> PairwiseQueries:  # noqa: ARG002 - the classes decide
         """Return the queries given the classes after the step before; the pointers in `state` move on."""
         last = state["last"]
         asker = np.flatnonzero(accepted.reshape(self.others, self.columns).any(axis=0))
@@ -101,7 +101,7 @@ class RestrictedRoundRobin(RoundRobin):
         last[asker] = offset
         index = offset * self.columns + asker
         target = self._first[asker] + offset + (self._agent[asker] <= offset)
-        return Asked(rows=index, index=index, asker=asker, target=target, clock=index)
+        return PairwiseQueries(rows=index, index=index, asker=asker, target=target, clock=index)
 
 
 def schedule_same_class(label: Ints) -> Bools:

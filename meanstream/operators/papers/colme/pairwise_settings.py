@@ -31,7 +31,7 @@ class PairwiseSettings:
     schedule : {"round_robin", "restricted_round_robin"}
     weights : {"last", "mean_of_means", "windowed", "gls"}
     test : {"lazy", "eager", "oracle"}
-        Test the agent just asked, everybody at every step, or take given classes.
+        Test the agent just asked, everyone at every step, or take given classes.
     variance : {"known", "released", "from_releases", "bayesian", "jeffreys"}
         Where the variance of one sample comes from; all but known use Welch's test.
     corrected : bool

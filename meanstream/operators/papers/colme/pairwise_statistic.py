@@ -40,7 +40,7 @@ class Exchanged(NamedTuple):
 
 
 class PairStatistic(Protocol):
-    """How T is kept: `init` makes the state of so many pairs and clock rows, `add` takes one release of each pair."""
+    """How T is kept: `init` makes the state of that many pairs and clock rows, `add` takes one release of each pair."""
 
     def init(self, pairs: int, clocks: int) -> State:
         """Return the state before the first release."""

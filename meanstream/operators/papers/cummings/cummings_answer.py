@@ -95,7 +95,7 @@ def check_cummings_answer(epsilon: float, users: int, mode: str, level: float) -
 
 
 def cummings_answer_sizes(sizes: SizeDistribution | None, users: float) -> list[float]:
-    """Predict how many users have each size; everybody has one sample if nothing is known of sizes."""
+    """Predict how many users have each size; everyone has one sample if nothing is known of sizes."""
     bins = np.zeros(len(SIZES))
     if sizes is None:
         bins[0] = users

@@ -22,7 +22,7 @@ from meanstream.operators.rounds.central_rounds import Rows, central_noisy_argma
 from meanstream.operators.rounds.round_records import Public, Summaries, Tally
 
 EDGES = 2.0 ** np.arange(-10.0, -0.5, 0.5)
-"""Between the intervals of the deviation: below 2**-10 it matters to nobody with fewer than a quarter million samples;
+"""Between the intervals of the deviation: below 2**-10 it matters to no one with fewer than a quarter million samples;
 it is never above 1/2."""
 
 BAND_FACTOR = 8.0**0.25

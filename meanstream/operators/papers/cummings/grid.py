@@ -84,7 +84,7 @@ def cummings_grid_layout(sizes: Sequence[float], *, literal: bool) -> dict[str, 
 
 
 def grid_bands(role: str, public: Public) -> Bands:
-    """Return the ranks of a role as released with the sizes; everybody where sizes are private."""
+    """Return the ranks of a role as released with the sizes; everyone where sizes are private."""
     chosen: Bands = public.get("bands", {}).get(role, EVERYBODY)
     return chosen
 
@@ -97,7 +97,7 @@ def in_grid_bands(summaries: Summaries, public: Public, bands: Bands) -> Bools:
     summaries : Summaries
         Of which only the size and the id are used.
     public : dict
-        With the number of users of each size as `sizes`; without it, sizes are private and everybody is asked.
+        With the number of users of each size as `sizes`; without it, sizes are private and everyone is queried.
     bands : tuple of (float, float)
         Within [0, 1].
 

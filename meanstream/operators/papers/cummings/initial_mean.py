@@ -32,7 +32,7 @@ class PublicSizes:
     Parameters
     ----------
     literal : bool or None
-        Mode of the `cummings_grid_layout` that is released along; None for an estimator that asks everybody.
+        Mode of the `cummings_grid_layout` that is released along; None for an estimator that asks everyone.
     """
 
     literal: bool | None
@@ -58,7 +58,7 @@ class PublicSizes:
 
 
 MISSED = 1e-3
-"""Probability, about, that the cap of tuned mode is a size that nobody has."""
+"""Probability, about, that the cap of tuned mode is a size that no one has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class OrderStatistics:
         return public | found | {"users": {**public.get("users", {}), self.payers: tally.n}}
 
     def _twice_rank(self, n: int, epsilon: float) -> int:
-        """Twice the rank of the cap; below it, the noise would find sizes that nobody has."""
+        """Twice the rank of the cap; below it, the noise would find sizes that no one has."""
         wanted = math.log(max(n, 2)) if self.literal else math.log(len(self.starts) / MISSED)
         return min(2 * math.ceil(2.0 * wanted / epsilon), n)
 

@@ -1,4 +1,4 @@
-"""Algorithm 2 of Cummings et al.: a trusted curator where everybody's number of samples is public."""
+"""Algorithm 2 of Cummings et al.: a trusted curator where everyone's number of samples is public."""
 
 from __future__ import annotations
 

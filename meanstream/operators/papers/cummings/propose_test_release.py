@@ -65,7 +65,7 @@ class SensitivityBound:
         return 2.0 * float((self.weight * (self.radius + stray) / (remaining + self.weight)).max())
 
     def distance(self, proposal: float) -> int:
-        """Private, of sensitivity 1: at least so many users are away from a sensitivity above the proposal; -1 if none.
+        """Private, of sensitivity 1: users, at least, to a sensitivity above the proposal; -1 if none.
 
         Counted up to the number of users less one: no set of users is farther away.
         """

@@ -218,7 +218,7 @@ def ratio_initial_rounds(epsilon: float, users: int, *, literal: bool, each: flo
     users : int
         Number of users.
     literal : bool
-        Paper mode: every release costs `each`, and the cap is asked of the users of the weighted mean.
+        Paper mode: every release costs `each`, and the cap is requested of the users of the weighted mean.
     each : float
         Epsilon of one release in paper mode.
     largest : int

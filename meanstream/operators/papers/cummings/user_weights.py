@@ -35,7 +35,7 @@ class Weighting:
     variance : float array (bins,)
         Predicted variance of a user's mean.
     weight : float array (bins,)
-        At most 1; 0 for sizes that nobody has, where sizes are public.
+        At most 1; 0 for sizes that no one has, where sizes are public.
     low, high : float array (bins,)
         Window that a user's offset is clipped to.
     """

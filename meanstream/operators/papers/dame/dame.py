@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 REACH = 6.0
-"""The window exceeds the elected bin by so many half-widths on both sides."""
+"""The window exceeds the elected bin by that many half-widths on both sides."""
 UNPROVED = (
     f"as in its paper: {ONE_LAW}. Its theorems end at epsilon 22/35 (H3): above it privacy holds, but no bound on the "
     "error is proved"
@@ -132,7 +132,7 @@ class Dame(EstimatorTraits):
         return np.asarray(window.center + weight * (summaries.mean - window.center))
 
     def ballot(self, summaries: Summaries) -> Bools:
-        """Private: ones in the bin of each user's mean and beside it; no ones below the effective size."""
+        """Private: ones in the bin of each user's mean and next to it; no ones below the effective size."""
         enough = summaries.count >= self.effective_size
         return np.asarray(self.bins.neighborhoods(summaries.mean) & enough[:, np.newaxis])
 
@@ -199,7 +199,7 @@ class Dame(EstimatorTraits):
         return math.sqrt((1.0 - fails) * risk + fails / 3.0)
 
     def _chance_of_failure(self) -> float:
-        """Predict how often the window misses the mean: three bins have all votes, and two beside them will do."""
+        """Predict how often the window misses the mean: three bins have all votes, and two next to them will do."""
         if self._vote is None:
             return 0.0
         share = self.sizes.tail(self.effective_size)

@@ -143,8 +143,8 @@ class Item(EstimatorTraits):
     Notes
     -----
     **Privacy.** Sample-level, not user-level: epsilon protects the value of each single sample, and a user's number of
-    samples is public. Whoever knows that a user has m samples learns its mean with noise of `2 sqrt(2 / m) / epsilon`.
-    Here for comparison only.
+    samples is public. Anyone who knows that a user has m samples learns its mean with noise of `2 sqrt(2 / m) /
+    epsilon`. Here for comparison only.
 
     Examples
     --------

@@ -58,7 +58,7 @@ class Density(CoordinateMeans):
     -----
     **Privacy.** User-level, local, epsilon: that of `Linf` for any features of the samples; see `FoldRound`.
 
-    The coefficient of the constant function is 1 for every density: nobody is asked about it. A density is periodic
+    The coefficient of the constant function is 1 for every density: no one is queried about it. A density is periodic
     here: one that differs at the two bounds has coefficients that fall off slowly.
 
     Raises

@@ -27,7 +27,7 @@ DRAWS = 2048
 """Draws of random bits that a report about one coordinate may take."""
 
 PLACES = 2**20
-"""Users are spread over so many places, and the coordinates are told apart by place."""
+"""Users are spread over that many places, and the coordinates are distinguished by place."""
 
 _KEPT = 8
 
@@ -46,7 +46,7 @@ class Folds:
     participation : int
         How many coordinates each user reports about.
     seed : str
-        Public; another one splits the users anew.
+        Public; another one splits the users again.
 
     Notes
     -----
@@ -69,7 +69,7 @@ class Folds:
 
     @staticmethod
     def fold(place: Ints, step: int, count: int) -> Ints:
-        """Tell the fold, of so many, that users at these places report about: their first, second... one.
+        """Tell the fold, of that many, that users at these places report about: their first, second... one.
 
         Examples
         --------
@@ -99,7 +99,7 @@ class FoldRound:
     protected together, as its number of samples is.
 
     Public values between the stages hold `inner`, what the univariate estimator passes on for each fold, and perhaps
-    `coordinates`, the coordinate of each fold if only some are asked for.
+    `coordinates`, the coordinate of each fold if only some are requested.
     """
 
     def __init__(self, inner: Round, folds: Folds, *, view: View | None = None, finish: Finish | None = None) -> None:

@@ -51,7 +51,7 @@ class CoordinateMeans(EstimatorTraits):
         Declared standard deviation of users' own means: coordinates are then estimated in the stages of
         `Plan` instead of Kent's two. 0: all users draw from one law, as the paper assumes.
     seed : str
-        Public; another one splits the users anew. Hosts may use the round's id.
+        Public; another one splits the users again. Hosts may use the round's id.
     **univariate
         Options of `Kent`: `threshold`, `constant`, `votes`, `half_width`, `variance`.
 

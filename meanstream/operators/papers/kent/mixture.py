@@ -51,7 +51,7 @@ class Mixture(EstimatorTraits):
         an equal share of [-1, 1] for each component.
     constant : float, optional
         C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)`: 2 in mode "paper", else
-        `kent_univariate_constant` or larger, where votes could not tell so many bins apart, with the least predicted
+        `kent_univariate_constant` or larger, where votes could not tell that many bins apart, with the least predicted
         error.
     half_width : float, optional
         Half the width of a bin, instead.
@@ -66,7 +66,7 @@ class Mixture(EstimatorTraits):
     overlap: a user would vote twice.) Which component a user is closest to is hashed into the sign of one number of a
     fixed range, so it is protected with the number.
 
-    **Intervals are honest only if the stages before went right**: that a bin of nobody is elected in the place of a
+    **Intervals are honest only if the stages before went right**: that a bin of no one is elected in place of a
     component's is not in them, and happens where users are few for epsilon (`predicted_stderr` tells).
 
     Raises
@@ -151,7 +151,7 @@ class Mixture(EstimatorTraits):
         require(0.0 < self.least_weight <= 1.0, "least_weight", "lie in (0, 1]", self.least_weight)
         self.gain = self._settings.known_sizes.tail(self.threshold)
         self._choose(constant, half_width, separation)
-        # Each chosen bin, or pair of bins, excludes those next to it: so many are enough wherever they are.
+        # Each chosen bin, or pair of bins, excludes those next to it: that many are enough wherever they are.
         needed = 5 * components - 3 if self._settings.tuned else 3 * components - 2
         rule = f"leave {needed} bins or more for {components} components (a smaller constant, more samples)"
         require(self.bins.count >= needed, "half_width", rule, round(self.bins.half_width, 4))
@@ -264,7 +264,7 @@ class Mixture(EstimatorTraits):
         reports = (wide**2 * c0 + c1 * (inside + 1.0 / self.threshold)) / third
         weights = inside * float(self._component_votes().share_variance(self.gain / m, third))
         risk = (reports + weights) * (m / self.gain) ** 2
-        # A component is lost to a bin of nobody; means spread around it, some of them to other bins.
+        # A component is lost to a bin of no one; means spread around it, some of them to other bins.
         votes = make_votes("sue", self.epsilon, self.bins.count)
         reach = self.bins.half_width * math.sqrt(self.threshold)
         agree, alone = 2.0 * float(ndtr(reach)) - 1.0, 1.0

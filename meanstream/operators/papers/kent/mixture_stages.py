@@ -50,7 +50,7 @@ class ModeVoteRound:
 
     Notes
     -----
-    **Privacy.** That of the votes: one randomized row of full length from everybody, one-hot or zero.
+    **Privacy.** That of the votes: one randomized row of full length from everyone, one-hot or zero.
     """
 
     name = "modes"

@@ -237,7 +237,7 @@ class SparseSelect(CoordinateMeans):
 
 
 def sparse_mark_score(marks: int, clip: float) -> float:
-    """Compute the expected score of a coordinate that everybody marks along with others, so many in all.
+    """Compute the expected score of a coordinate that everyone marks along with others, that many in all.
 
     Examples
     --------

@@ -29,7 +29,7 @@ class SparseThreshold(CoordinateMeans):
     epsilon, users, sizes, mode, level, dimension, participation, between_users, seed
         As in `Linf`.
     sparsity : int
-        At most so many coordinates are kept, the largest ones.
+        At most that many coordinates are kept, the largest ones.
     keep : float, optional
         Coordinates closer to 0 than this become 0. Default in mode "paper": `3 width sqrt(d log(users T epsilon**2) /
         (users epsilon**2))` with the half-width of the bins (42); in mode "tuned", `sqrt(2 log(d))` standard errors.

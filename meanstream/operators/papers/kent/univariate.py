@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 VOTES = ("one_hot", "three_hot")
 REACH = {"one_hot": 2.0, "three_hot": 5.0, "pair": 1.0}
-"""The window exceeds the elected bin, or pair of bins, by so many half-widths on both sides."""
+"""The window exceeds the elected bin, or pair of bins, by that many half-widths on both sides."""
 CONSTANTS = {"one_hot": math.sqrt(2.0), "three_hot": 2.0}
 """C of the paper's theory; `kent_univariate_constant` is what its experiments use."""
 FACTORS = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0)
@@ -54,7 +54,8 @@ class Kent(EstimatorTraits):
     mode : {"tuned", "paper"}
         "paper": Laplace noise, the bin with the most votes, and C as in the theory. "tuned": the best channel, the two
         bins side by side with the most votes, and C as in the paper's experiments (`kent_univariate_constant`) or
-        larger where votes could not tell so many bins apart; C and the share of voters have the least predicted error.
+        larger where votes could not tell that many bins apart; C and the share of voters have the least predicted
+        error.
     level : float
         Nominal coverage of the interval.
     threshold : {"min", "median"} or int
@@ -65,7 +66,7 @@ class Kent(EstimatorTraits):
         C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)` (default: by mode).
     votes : {"one_hot", "three_hot"}, optional
         "one_hot": a vote for the bin of the mean; each of two bits that can differ is randomized at epsilon / 2.
-        "three_hot": also for the two bins beside it, each bit at epsilon / 6 (or one part for every bin, if there are
+        "three_hot": also for the two bins next to it, each bit at epsilon / 6 (or one part for every bin, if there are
         fewer), and a window wider by 6 half-widths. Default: "one_hot", but "three_hot" in mode "paper" above epsilon
         1, which is Algorithm 10 as printed; its error there is 3.5 to 4.5 times that of one-hot votes.
     half_width : float, optional
@@ -190,7 +191,7 @@ class Kent(EstimatorTraits):
         return np.where(summaries.count >= self.threshold, self.bins.which(summaries.mean), -1)
 
     def neighbors(self, summaries: Summaries) -> Bools:
-        """Private: the bin of each user's mean and those beside it; the zero row below the threshold."""
+        """Private: the bin of each user's mean and those next to it; the zero row below the threshold."""
         return self.bins.neighborhoods(summaries.mean) & (summaries.count >= self.threshold)[:, np.newaxis]
 
     def own_mean(self, summaries: Summaries, window: ClipWindow) -> Floats:

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.data import DataModel, MeansModel
+from meanstream.operators.papers.simulation.data import DataModel, OwnDataModel, data_model, means_model
 from meanstream.operators.records import Floats, Ints
 
 
@@ -24,7 +24,7 @@ class SimulatedUsers:
         Class of every agent; its own index where there are no classes.
     exact_classes : bool
         Whether agents with one label have exactly the same mean; False with a spread and without classes, and then
-        nobody is in anybody's class.
+        no one is in anyone's class.
     """
 
     mean: Floats
@@ -59,7 +59,7 @@ class Simulated:
     """
 
     population: SimulatedUsers
-    model: DataModel
+    model: DataModel | OwnDataModel
     data_generators: tuple[np.random.Generator, ...]
     noise_generators: tuple[np.random.Generator, ...]
 
@@ -67,10 +67,10 @@ class Simulated:
     def draw(cls, config: SimulationConfig, runs: range) -> Self:
         """Draw the means of the given runs and set up their generators."""
         seeds = [np.random.SeedSequence(entropy=config.seed, spawn_key=(run,)).spawn(3) for run in runs]
-        means = MeansModel.parse(config.means, data=config.data, spread=config.spread, class_sizes=config.class_sizes)
+        means = means_model(config.means, config.data, config.spread, config.class_sizes)
         drawn = [means.draw(_generator(place), config.agents) for place, _, _ in seeds]
         mean = np.stack([m for m, _ in drawn])
-        model = DataModel(config.data, config.stddev, config.half_width)
+        model = data_model(config.data, config.stddev, config.half_width)
         population = SimulatedUsers(mean, model.variance(mean), np.stack([c for _, c in drawn]), means.has_classes)
         data, noise = (tuple(_generator(seed[k]) for seed in seeds) for k in (1, 2))
         return cls(population, model, data, noise)

@@ -1,4 +1,4 @@
-"""How often agents of one class are told apart, and agents of two classes are not."""
+"""How often agents of one class are distinguished, and agents of two classes are not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy.special import ndtri
 from meanstream.operators.records import Floats, Ints, OwnMeans
 
 MOST_ROWS = 2000
-"""Tests of the first so many agents against all others are counted."""
+"""Tests of the first that many agents against all others are counted."""
 
 
 def agreement_component_errors(component: Ints, classes: Ints) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Broadcast: everybody releases one noisy stream that all read; all runs and agents at once, on seeded noise."""
+"""Broadcast: everyone releases one noisy stream that all read; all runs and agents at once, on seeded noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from meanstream.operators.agents.statistic import statistic_release_covariance, 
 from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.least_squares import REMEMBERED
-from meanstream.operators.collaboration.registry import Collaboration, FittedPopulation, make_collaboration
+from meanstream.operators.collaboration.registry import Collaboration, make_collaboration
+from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
 from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.optimal import optimal_counter_sampling
@@ -32,11 +33,11 @@ BLOCK = 1 << 20
 
 
 def simulate_broadcast(config: SimulationConfig, track: Track = iter) -> SimulationResult:
-    """Simulate agents that release at given numbers of their own samples and read everybody's latest release.
+    """Simulate agents that release at given numbers of their own samples and read everyone's latest release.
 
     The interval of every agent's noise is its own, of half-width `config.half_width` (as in the paper); the bounds that
     the learned prior and the pooled variance are given are the union of these intervals. The counter's horizon is the
-    exact number of releases. Answers are computed at the checkpoints. Every agent hears everybody, so `lazy` and
+    exact number of releases. Answers are computed at the checkpoints. Every agent hears everyone, so `lazy` and
     `eager` tests coincide. For the learned prior two agents count as accepted by each other if their most likely
     components are the same.
 
@@ -137,7 +138,7 @@ class _Run:
         errors.coverage[i] = np.mean((answers.lower <= self.truth) & (self.truth <= answers.upper))
 
     def _fit(self, latest: ReleaseColumns, variance: Floats) -> FittedPopulation:
-        """Fit to what everybody released, with all that is open of the variance of a sample: as a deployment does."""
+        """Fit to what everyone released, with all that is open of the variance of a sample: as a deployment does."""
         if len(latest) == 0:
             return FittedAlone()
         if self.config.variance == "known":
@@ -157,7 +158,7 @@ class _Run:
 
 
 class _Votes:
-    """Everybody's spread votes: at the releases at which agents vote, of the pairs since the last vote."""
+    """Everyone's spread votes: at the releases at which agents vote, of the pairs since the last vote."""
 
     def __init__(self, config: SimulationConfig, width: float) -> None:
         self._width, self._agents = width, config.agents
@@ -185,7 +186,7 @@ class _Votes:
         return self._steps >= 2 and self._steps // FACTOR >= self._voted
 
     def cast(self, simulated: Simulated) -> Ints:
-        """Return everybody's votes so far, shape (agents, 2 + VOTE_BINS)."""
+        """Return everyone's votes so far, shape (agents, 2 + VOTE_BINS)."""
         noise = simulated.unit_noise(VOTE_BINS, "gaussian")[:, 0].T * np.sqrt(self.noise_variance)
         self._total[:, 0] += 1
         self._total[:, 1] += self._pairs.sum(axis=1)
@@ -195,7 +196,7 @@ class _Votes:
 
 
 class _Releases:
-    """The linear statistic of everybody's releases, and its variance."""
+    """The linear statistic of everyone's releases, and its variance."""
 
     def __init__(self, config: SimulationConfig, times: Ints) -> None:
         self.config, self.times = config, times
@@ -230,7 +231,7 @@ class _Releases:
         return self._columns(np.tile(agents, len(pieces)), index, mean, self.counter.noise_variance(index))
 
     def latest(self, sample_variance: Floats) -> tuple[ReleaseColumns, Floats]:
-        """Everybody's statistic and its total variance; empty before the first release."""
+        """Everyone's statistic and its total variance; empty before the first release."""
         k, agents = len(self.means), np.arange(self.config.agents)
         if k == 0:
             none = np.zeros(0, dtype=np.int64)

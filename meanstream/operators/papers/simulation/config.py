@@ -15,8 +15,15 @@ import numpy as np
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.counters.optimal import LONGEST, Optimal
+from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.papers.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
-from meanstream.operators.papers.simulation.data import MeansModel, data_half_width
+from meanstream.operators.papers.simulation.data import (
+    DrawnMeans,
+    DrawnSamples,
+    data_half_width,
+    means_model,
+    own_or_text,
+)
 from meanstream.operators.validation import LARGEST, require, require_between, require_epsilon
 
 GLS_RELEASES = 512
@@ -39,10 +46,11 @@ class SimulationConfig:
         Run r depends on (seed, r) only: more runs extend the same list of runs.
     means, spread, class_sizes
         `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`; normal spread of the means within a class;
-        sizes of the classes (default: every agent is placed uniformly at random, anew in every run).
+        sizes of the classes (default: every agent is placed uniformly at random, again in every run). Or `DrawnMeans`.
     data, stddev, half_width
         `uniform | beta:CONCENTRATION | bernoulli | rademacher | normal`; standard deviation of uniform and normal data;
-        half the length of every agent's interval, which calibrates the noise (default: the data's own).
+        half the length of every agent's interval, which calibrates the noise (default: the data's own). Data may be
+        `DrawnSamples`.
     epsilon, delta : float
         Privacy of one sample against one querying agent (pairwise schedules) or against all (broadcast).
     counter, weights, schedule, collaboration, test, variance, noise, calibration : str
@@ -59,8 +67,8 @@ class SimulationConfig:
 
     agents: int
     steps: int
-    means: str
-    data: str
+    means: str | DrawnMeans
+    data: str | DrawnSamples
     epsilon: float
     delta: float
     mode: str
@@ -91,8 +99,8 @@ class SimulationConfig:
         mode: str = "tuned",
         agents: int = 200,
         steps: int = 30_000,
-        means: str = "classes:0.2,0.4,0.8",
-        data: str = "uniform",
+        means: str | DrawnMeans = "classes:0.2,0.4,0.8",
+        data: str | DrawnSamples = "uniform",
         epsilon: float = 1.0,
         delta: float = 1e-6,
         runs: int = 20,
@@ -104,11 +112,6 @@ class SimulationConfig:
         **choices: Any,
     ) -> Self:
         """Fill in the defaults of the mode and of the data; an option that is None was not given.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
 
         Examples
         --------
@@ -122,7 +125,8 @@ class SimulationConfig:
         given = {name: value for name, value in choices.items() if value is not None}
         unknown = set(given) - {field.name for field in fields(cls)}
         require(not unknown, "options", "be fields of SimulationConfig", sorted(unknown))
-        chosen = MODE_DEFAULTS[mode] | given
+        learned = {} if isinstance(data, str) or stddev is not None else {"variance": "from_releases"}
+        chosen = MODE_DEFAULTS[mode] | learned | given
         if "weights" not in given and not chosen["schedule"].startswith("broadcast"):
             chosen["weights"] = "last"  # a pair's gls weights cost the square of its releases
         if "counter" not in given and mode == "tuned" and _releases(chosen["schedule"], steps) <= LONGEST:
@@ -154,12 +158,12 @@ class SimulationConfig:
     def check(self) -> None:
         """Refuse what cannot be simulated, naming the option, the rule and the value."""
         self._check_numbers()
-        for name in ("mode", "counter", "weights", "collaboration", "test", "variance", "noise", "calibration"):
+        for name in ("mode", "counter", "weights", "test", "variance", "noise", "calibration"):
             _require_choice(name, getattr(self, name))
+        if self.collaboration not in entry_points_of(COLLABORATIONS_GROUP):
+            _require_choice("collaboration", self.collaboration)
         _require_choice("schedule", self.schedule.partition(":")[0], shown=self.schedule)
-        MeansModel.parse(self.means, data=self.data, spread=self.spread, class_sizes=self.class_sizes).check(
-            self.agents
-        )
+        means_model(self.means, self.data, self.spread, self.class_sizes).check(self.agents)
         self._check_privacy()
         self._check_truth()
         if self.is_broadcast:
@@ -184,7 +188,7 @@ class SimulationConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        return asdict(self) | {"means": own_or_text(self.means), "data": own_or_text(self.data)}
 
     def _check_numbers(self) -> None:
         require(self.agents >= 2, "agents", "be at least 2", self.agents)
@@ -222,12 +226,16 @@ class SimulationConfig:
                 require(self.levels >= need, "levels", rule, self.levels)
 
     def _check_truth(self) -> None:
-        exact = self.means.startswith("classes:") and self.spread == 0
-        rule = f"be lazy or eager with means {self.means} and spread {self.spread:g} (the oracle needs exact classes)"
+        unknown = self.variance == "known" and self.stddev is None and not isinstance(self.data, str)
+        require(not unknown, "stddev", "be given with variance known", None)
+        exact = means_model(self.means, self.data, self.spread, self.class_sizes).has_classes
+        rule = (
+            f"be lazy or eager with means {own_or_text(self.means)} and spread {self.spread:g} (oracle needs classes)"
+        )
         require(self.test != "oracle" or exact, "test", rule, self.test)
 
     def _check_broadcast(self) -> None:
-        """Every release is read by all, so that everybody is tested anew: lazy and eager coincide."""
+        """Every release is read by all, so that everyone is tested again: lazy and eager coincide."""
         rule = "be broadcast, broadcast:preferred:FIRST or broadcast:geometric:FIRST,FACTOR"
         times = parse_release_times(self.release_times)
         require(isinstance(times, Counts), "schedule", rule, self.schedule)
@@ -245,7 +253,7 @@ class SimulationConfig:
         rule = f"be pm1, pm2 or toeplitz with schedule {self.schedule} (every pair would keep all its draws)"
         require(self.counter != "optimal", "counter", rule, self.counter)
         require(
-            self.collaboration != "learned_prior",
+            self.collaboration in ("tests", "none"),
             "collaboration",
             f"be tests or none with schedule {self.schedule} (pairwise releases give every agent another population; "
             "learned_prior reads one common snapshot: schedule broadcast)",

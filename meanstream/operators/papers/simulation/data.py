@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import LARGEST, require, require_positive, require_size
 
+DrawnMeans = Floats | Callable[[np.random.Generator, int], Floats]
+"""Means that a caller gives: one for each agent, or a function of a generator and the number of agents."""
+DrawnSamples = Callable[[np.random.Generator, Floats, int], Floats]
+"""A function of a generator, the agents' means and a number of samples n: samples of shape (n, agents)."""
 MARGIN = 1e-3
 """Drawn means of data on a bounded range are clipped this far inside it."""
 _RANGES = {"beta": (0.0, 1.0), "bernoulli": (0.0, 1.0), "rademacher": (-1.0, 1.0)}
 
 
-def data_half_width(data: str, stddev: float | None, *, bounded_only: bool = False) -> float:
+def data_half_width(data: str | DrawnSamples, stddev: float | None, *, bounded_only: bool = False) -> float:
     """Half the length of the interval on which one agent's samples live.
 
     Normal data has none: it needs a declared half-width, at which deviations from the mean are clipped.
@@ -26,6 +31,9 @@ def data_half_width(data: str, stddev: float | None, *, bounded_only: bool = Fal
     >>> round(data_half_width("uniform", 0.5), 4)
     0.866
     """
+    if not isinstance(data, str):
+        require(bounded_only, "half_width", "be given with samples of your own", None)
+        return 0.0
     family = data.partition(":")[0]
     families = ("uniform", "normal", *_RANGES)
     require(family in families, "data", f"be one of {', '.join(families)} (beta:CONCENTRATION)", data)
@@ -73,7 +81,7 @@ class DataModel:
             return mean * (1 - mean)
         if family == "rademacher":
             return 1 - mean**2
-        stddev = self._given_stddev()
+        stddev = self._declared_stddev()
         if family == "uniform":
             return np.full_like(mean, stddev**2)
         return np.full_like(mean, stddev**2 * _clipped_normal_variance(self.half_width / stddev))
@@ -90,15 +98,15 @@ class DataModel:
         if family == "rademacher":
             return np.where(generator.random(shape) < (1 + mean) / 2, 1.0, -1.0)
         if family == "uniform":
-            half_width = self._given_stddev() * math.sqrt(3)
+            half_width = self._declared_stddev() * math.sqrt(3)
             values = generator.random(shape)
             values *= 2 * half_width
             values += mean - half_width
             return values
-        deviation = self._given_stddev() * generator.standard_normal(shape)
+        deviation = self._declared_stddev() * generator.standard_normal(shape)
         return mean + np.clip(deviation, -self.half_width, self.half_width)
 
-    def _given_stddev(self) -> float:
+    def _declared_stddev(self) -> float:
         if self.stddev is None:
             raise ValueError(f"stddev must be given with data {self.data}, got None")
         return self.stddev
@@ -190,6 +198,77 @@ class MeansModel:
     def _inside(self, mean: Floats) -> Floats:
         lower, upper = _RANGES.get(self.data.partition(":")[0], (-math.inf, math.inf))
         return np.clip(mean, lower + MARGIN, upper - MARGIN)
+
+
+def means_model(
+    means: str | DrawnMeans, data: str | DrawnSamples, spread: float, class_sizes: tuple[int, ...] | None
+) -> MeansModel | OwnMeansModel:
+    """Return where means come from: as an option is written, or as a caller gives them."""
+    if isinstance(means, str):
+        return MeansModel.parse(means, data=own_or_text(data), spread=spread, class_sizes=class_sizes)
+    return OwnMeansModel(means)
+
+
+def data_model(data: str | DrawnSamples, stddev: float | None, half_width: float) -> DataModel | OwnDataModel:
+    """Return the law of a sample: as an option is written, or as a caller draws it."""
+    model = DataModel if isinstance(data, str) else OwnDataModel
+    return model(data, stddev, half_width)  # type: ignore[arg-type]
+
+
+def own_or_text(given: object) -> str:
+    """Return an option as it is written, or that a caller gave an object instead."""
+    return given if isinstance(given, str) else "own"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnMeansModel:
+    """Means that a caller gives; agents with exactly the same mean are a class.
+
+    Examples
+    --------
+    >>> mean, label = OwnMeansModel(np.array([0.2, 0.8, 0.2])).draw(np.random.default_rng(0), 3)
+    >>> label.tolist()
+    [0, 1, 0]
+    """
+
+    means: DrawnMeans
+    has_classes: ClassVar[bool] = True
+
+    def check(self, agents: int) -> None:
+        """Refuse an array of another length."""
+        if not callable(self.means):
+            require(len(self.means) == agents, "agents", f"be {len(self.means)}, the number of means", agents)
+
+    def draw(self, generator: np.random.Generator, agents: int) -> tuple[Floats, Ints]:
+        """Return each agent's mean and its class: the agents with exactly its mean."""
+        given = self.means(generator, agents) if callable(self.means) else self.means
+        mean = np.asarray(given, np.float64)
+        ok = mean.shape == (agents,) and bool((np.abs(mean) <= LARGEST).all())
+        require(ok, "means", f"give {agents} numbers from -{LARGEST:g} to {LARGEST:g}", mean.shape)
+        return mean, np.unique(mean, return_inverse=True)[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnDataModel:
+    """Samples that a caller draws."""
+
+    draw: DrawnSamples
+    stddev: float | None
+    half_width: float
+
+    def variance(self, mean: Floats) -> Floats:
+        """Return the declared variance of a sample; NaN where none is declared, which nothing reads then."""
+        return np.full_like(mean, math.nan if self.stddev is None else self.stddev**2)
+
+    def sample(self, generator: np.random.Generator, mean: Floats, steps: int) -> Floats:
+        """Draw samples of shape `(steps, *mean.shape)`, each agent's within an interval of the declared length."""
+        values = np.asarray(self.draw(generator, mean, steps), np.float64)
+        shape = (steps, *mean.shape)
+        require(values.shape == shape, "samples", f"have shape {shape}", values.shape)
+        widest = float(np.ptp(values, axis=0).max(initial=0.0))
+        rule = "be at least half of what an agent's samples range over"
+        require(widest <= 2 * self.half_width * (1 + 1e-12), "half_width", f"{rule} ({widest / 2:g})", self.half_width)
+        return values
 
 
 def _number(name: str, text: str, shown: str) -> float:

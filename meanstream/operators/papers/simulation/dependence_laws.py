@@ -46,11 +46,6 @@ class DependenceConfig:
         Privacy of one sample over all releases of its agent.
     collaboration : str
         A name of the registry.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
     """
 
     dependence: str
@@ -177,7 +172,7 @@ def _run(config: DependenceConfig, seed: int) -> Floats:
 def _measured(
     config: DependenceConfig, agents: Agents, followed: FollowedReleases, mean: Floats, long_run: Floats
 ) -> list[float]:
-    """Answer everybody, and compare with answers that know more or less."""
+    """Answer everyone, and compare with answers that know more or less."""
     pool, samples = followed.posterior, agents.own()
     collaboration = make_collaboration(config.collaboration, lower=0.0, upper=1.0)
     summary = collaboration.summarize(followed.combined(agents.latest()))

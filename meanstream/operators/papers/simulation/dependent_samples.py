@@ -49,13 +49,7 @@ class DependentSamples:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the option `dependence`.
-
-        Raises
-        ------
-        ValueError
-            If there is no such kind, or the number is out of range.
-        """
+        """Read the option `dependence`."""
         kind, _, rest = text.partition(":")
         require(kind in KINDS and (kind == "none") == (rest == ""), "dependence", _FORMS, text)
         try:

@@ -21,7 +21,7 @@ Answers = tuple[Floats, Floats, Floats]
 
 
 class DriftLearner(Protocol):
-    """Whoever takes samples of all agents and answers each of them."""
+    """Anyone who takes samples of all agents and answers each of them."""
 
     def take(self, samples: Floats, time: float) -> None:
         """Take samples of shape (samples, agents)."""
@@ -63,7 +63,7 @@ class HostedAgents:
         self._followed.observe(batch.releases, batch.before)
 
     def answers(self) -> Answers:
-        """Fit the population and answer everybody."""
+        """Fit the population and answer everyone."""
         pool = self._followed.posterior
         fitted = self._way.fit_summary(self._way.summarize(self._followed.combined(self._agents.latest())), pool)
         own = pooled_own_means(self._agents.own(), pool)

@@ -58,7 +58,7 @@ class ChangeOfMeans:
     ----------
     kind : {"step", "walk", "new-class", "all"}
         A share of the agents moves by `size`; every mean takes a normal step of standard deviation `size` again and
-        again; a share of the agents moves to the mean `size`; everybody moves by `size`.
+        again; a share of the agents moves to the mean `size`; everyone moves by `size`.
     size : float
     share : float
         Of the agents that change, spread evenly over them.
@@ -83,13 +83,7 @@ class ChangeOfMeans:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE`, and `@SAMPLES` after each.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Read `step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE`, and `@SAMPLES` after each."""
         written, at, samples = text.partition("@")
         kind, _, rest = written.partition(":")
         found = _WRITTEN[kind].fullmatch(rest) if kind in _WRITTEN else None

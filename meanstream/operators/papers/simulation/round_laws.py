@@ -20,7 +20,7 @@ SPAN = 2**20
 """Grid points of [-1, 1]."""
 HALF = SPAN // 2
 CELLS = 64
-"""Beta samples are recorded on a grid of so many steps."""
+"""Beta samples are recorded on a grid of that many steps."""
 _FARTHEST = 2.0
 _CHUNK = 50_000
 
@@ -94,7 +94,7 @@ class ThreePoints:
 
 
 class BetaSamples:
-    """Samples are `2 B - 1` for a beta variable B, rounded at random to one of two grid points beside it.
+    """Samples are `2 B - 1` for a beta variable B, rounded at random to one of two grid points next to it.
 
     The rounding keeps the mean exactly and makes the sum of any number of samples a multinomial draw. A user whose mean
     differs has its samples drawn towards -1 or 1 by a share that moves the mean.
@@ -227,11 +227,6 @@ def parse_round_law(text: str) -> SampleLaw:
     text : str
         `rademacher:mean` (-1 and 1), `bernoulli:p` (0 and 1), `three:q` (-1 and 1 with probability q / 2 each, 0
         otherwise) or `beta:a,b` (2 B - 1).
-
-    Raises
-    ------
-    ValueError
-        If it is none of these, or a number is out of range.
 
     Examples
     --------

@@ -73,7 +73,7 @@ class RoundPopulation:
         return self.between.mean_of_cut(self.data.mean, self.data.lower, self.data.upper)
 
     def draw(self, rng: np.random.Generator) -> Summaries:
-        """Draw everybody's samples, summed up; users' ids are random."""
+        """Draw everyone's samples, summed up; users' ids are random."""
         count = draw_population_sizes(self.sizes, self.users, rng)
         if self.order == "sorted":
             count.sort()
@@ -85,7 +85,7 @@ class RoundPopulation:
         return Summaries(user=ids, count=count, total=total, first=first, span=SPAN)
 
     def of_at_least(self, size: int) -> RoundPopulation:
-        """Build the population of the users with at least so many samples, in their expected number."""
+        """Build the population of the users with at least that many samples, in their expected number."""
         if size <= self.sizes.least:
             return self
         share = self.sizes.tail(size)

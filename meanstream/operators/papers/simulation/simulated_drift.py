@@ -50,11 +50,6 @@ class DriftConfig:
         Declared bounds of a sample; by default those of a run's own samples.
     ages : tuple of int or None
         Samples since the change at which to measure; by default those of `AGES` that are simulated.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
     """
 
     change: str
@@ -126,7 +121,7 @@ class DriftPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftResult:
-    """What was measured of agents that changed and of those that did not, who may be nobody."""
+    """What was measured of agents that changed and of those that did not, who may be no one."""
 
     ages: tuple[int, ...]
     changed: DriftPart

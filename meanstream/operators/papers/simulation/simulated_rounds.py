@@ -11,7 +11,7 @@ import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator, estimator_class
 from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.round_laws import BetweenLaw, parse_round_law
+from meanstream.operators.papers.simulation.round_laws import BetweenLaw, SampleLaw, parse_round_law
 from meanstream.operators.papers.simulation.round_population import RoundPopulation
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.central_rounds import CentralEstimator, run_central
@@ -45,18 +45,13 @@ class RoundsConfig:
     order : {"shuffled", "sorted"}
         Whether users come sorted by size; results have the same law.
     least_size : int
-        Only users with at least so many samples are asked (1: all). This is for schemes that drop users with fewer:
+        Only users with at least that many samples are queried (1: all). This is for schemes that drop users with fewer:
         whether a user has as many is then public.
     mode : {"tuned", "paper"}
     options : dict
         Further options of the estimator.
     runs, seed : int
         Run r depends on (seed, r) only: more runs extend the same list of runs.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
 
     Examples
     --------
@@ -69,7 +64,7 @@ class RoundsConfig:
     users: int = 10_000
     epsilon: float = 1.0
     sizes: str = "point:1"
-    data: str = "rademacher:0"
+    data: str | SampleLaw = "rademacher:0"
     between_users_law: str | None = None
     order: str = "shuffled"
     least_size: int = 1
@@ -87,10 +82,16 @@ class RoundsConfig:
 
     @cached_property
     def population(self) -> RoundPopulation:
-        """Everybody who is asked."""
+        """Everyone who is queried."""
         between = None if self.between_users_law is None else BetweenLaw.parse(self.between_users_law)
         sizes = SizeDistribution.parse(self.sizes)
-        everybody = RoundPopulation(self.users, sizes, parse_round_law(self.data), between, self.order)
+        everybody = RoundPopulation(
+            self.users,
+            sizes,
+            parse_round_law(self.data) if isinstance(self.data, str) else self.data,
+            between,
+            self.order,
+        )
         return everybody.of_at_least(self.least_size)
 
     def build(self) -> Estimator:
@@ -111,7 +112,7 @@ class RoundsConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        return asdict(self) | {"data": self.data if isinstance(self.data, str) else "own"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from meanstream.operators.records import Floats
 
 Series = list[float] | None
 Track = Callable[[Sequence[range]], Iterable[range]]
-"""Gives chunks of runs one by one, and may tell somebody how far that is."""
+"""Gives chunks of runs one by one, and may tell someone how far that is."""
 
 
 @dataclass(slots=True)

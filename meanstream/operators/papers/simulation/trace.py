@@ -8,7 +8,7 @@ import numpy as np
 
 from meanstream.operators.papers.colme.pairwise_agents import schedule_same_class
 from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.data import DataModel, MeansModel
+from meanstream.operators.papers.simulation.data import MeansModel, data_model, own_or_text
 from meanstream.operators.papers.simulation.simulated_pairwise import simulated_pairwise_agents
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require, require_positive
@@ -71,8 +71,8 @@ def trace_known_variance(config: SimulationConfig) -> Floats:
     label = trace_true_label(config)
     mean = np.full(config.agents, np.nan)
     if label is not None:
-        mean = np.asarray(MeansModel.parse(config.means, data=config.data).numbers)[label]
-    variance = DataModel(config.data, config.stddev, config.half_width).variance(mean)
+        mean = np.asarray(MeansModel.parse(own_or_text(config.means), data=own_or_text(config.data)).numbers)[label]
+    variance = data_model(config.data, config.stddev, config.half_width).variance(mean)
     unknown = config.variance == "known" and not np.isfinite(variance).all()
     require(not unknown, "class_sizes", f"be given to know the variances of {config.data} data", None)
     return variance

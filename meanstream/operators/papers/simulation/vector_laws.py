@@ -25,14 +25,14 @@ Features = Callable[[Floats], Floats]
 
 _CHUNK = 2_000_000
 _MANY = 100
-"""From so many samples on, their sum is drawn from its normal limit where it has no simple law."""
+"""From that many samples on, their sum is drawn from its normal limit where it has no simple law."""
 
 
 class VectorLaw(Protocol):
     """Law of the samples of all users of one run."""
 
     def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
-        """Users with so many samples each, and the truth: means of the features (of the components, for a mixture)."""
+        """Users with that many samples each, and the truth: means of features (of a mixture: of components)."""
         ...
 
 
@@ -49,13 +49,7 @@ def vector_law_summaries(mean: Floats, count: Ints, rng: np.random.Generator) ->
 
 
 def _radial_scale(features: Features, sample: Floats) -> float:
-    """Tell by how much an estimator's features shrink a sample, where they do no more than that.
-
-    Raises
-    ------
-    ValueError
-        If the estimator takes other features of its samples.
-    """
+    """Tell by how much an estimator's features shrink a sample, where they do no more than that."""
     found = features(sample[np.newaxis])[0]
     scale = float(found[0] / sample[0]) if found.shape == sample.shape else math.nan
     ok = bool(np.allclose(found, scale * sample)) if math.isfinite(scale) else False
@@ -82,7 +76,7 @@ class RademacherVectors:
     def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
         """Exact."""
         many = count[:, np.newaxis]
-        # All samples have the same norm: whoever cuts them to a ball shrinks them all alike.
+        # All samples have the same norm: anyone who cuts them to a ball shrinks them all alike.
         scale = _radial_scale(features, np.array([1.0] * len(self.theta) + [0.0] * self.zeros))
         mean = 2.0 * rng.binomial(many, (np.array(self.theta) + 1.0) / 2.0, (len(count), len(self.theta))) / many - 1.0
         mean = scale * np.pad(mean, [(0, 0), (0, self.zeros)])

@@ -48,11 +48,6 @@ class VectorConfig:
         Further options of the estimator.
     runs, seed : int
         Run r depends on (seed, r) only.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
     """
 
     estimator: str

@@ -1,4 +1,4 @@
-"""The hybrid mechanism: a coin decides between the piecewise and the one-bit channel, and nobody learns how it fell."""
+"""The hybrid mechanism: a coin decides between the piecewise and the one-bit channel, and no one learns how it fell."""
 
 from __future__ import annotations
 

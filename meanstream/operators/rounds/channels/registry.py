@@ -43,11 +43,6 @@ def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Me
         Public guess of the mean square of the values, in [0, 1]. "dithered" and "window" are made for it; the others
         are the same for every guess.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or a number is out of range.
-
     Examples
     --------
     >>> make_channel("one_bit", 1.0).low

@@ -50,11 +50,6 @@ class WindowChannel:
     integers divided by 2**63, `likely` and `unlikely`; their ratio is at most exp(epsilon) by construction, and
     rounding at random only mixes such distributions. Assumes uniform independent bits.
 
-    Raises
-    ------
-    ValueError
-        If epsilon is not positive and finite, or the numbers do not fit.
-
     Examples
     --------
     >>> from meanstream.operators.forecast.random_words import SeededWords

@@ -28,7 +28,7 @@ from meanstream.operators.validation import require
 
 
 class ChoiceVotes(VotesBase):
-    """Votes that treat "none of the bins" as one more category, so that nobody learns who voted for nothing."""
+    """Votes that treat "none of the bins" as one more category, so that no one learns who voted for nothing."""
 
     options = frozenset({"zero_row"})
 

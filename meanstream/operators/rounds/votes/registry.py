@@ -35,11 +35,6 @@ def make_votes(name: str, epsilon: float, bins: int, **options: Any) -> Votes:
     **options
         `bits` for "binary", `zero_row` for "krr" and "subset".
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or an option is out of range or not one of these votes'.
-
     Examples
     --------
     >>> {name: round(make_votes(name, 1.0, 64).z_score, 3) for name in VOTES}

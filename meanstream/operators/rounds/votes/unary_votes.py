@@ -201,11 +201,6 @@ class BinaryVotes(UnaryVotes):
         Returns
         -------
         int64 array (n, width)
-
-        Raises
-        ------
-        ValueError
-            If a row has more than `bits / 2` bits set: such rows could differ in more than `bits` places.
         """
         require(rows.shape[1:] == (self.bins,), "rows", f"have {self.bins} columns", rows.shape)
         if self.bits < self.bins:

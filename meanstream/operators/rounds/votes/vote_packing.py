@@ -16,7 +16,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 def packed_columns(bits: int) -> int:
-    """Tell how many integers hold so many bits."""
+    """Tell how many integers hold that many bits."""
     return -(-bits // PER_COLUMN)
 
 

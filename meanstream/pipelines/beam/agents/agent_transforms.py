@@ -1,4 +1,4 @@
-"""Agents in a Beam pipeline: samples to releases, which anybody may read, and to each agent's own estimate.
+"""Agents in a Beam pipeline: samples to releases, which anyone may read, and to each agent's own estimate.
 
 Two lines of a pipeline are enough::
 
@@ -9,7 +9,7 @@ The name tells this deployment's noise from that of every other one under the sa
 a job of its own, takes a name of its own. `answers.estimates` is private: each line is for its agent.
 `answers.releases` and `answers.population` are public. `CollaborateAgents` is made of parts that can be applied alone:
 `ReleaseMeans` (private to public), `SnapshotReleases` (public) and `EstimateAgents` (private). In a federation each
-party releases and answers its own agents, and reads everybody's releases from a topic, which is all that it sees of the
+party releases and answers its own agents, and reads everyone's releases from a topic, which is all that it sees of the
 others::
 
     made = samples | ReleaseMeans(settings, refresh=3600)
@@ -30,14 +30,14 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-import meanstream.pipelines.beam.agents.agents_coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.usual import usual_histogram
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.operators.records import Words
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases
+from meanstream.pipelines.beam.agents.agents_coders import require_coded
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, ForgetAgent
 from meanstream.pipelines.beam.agents.agents_parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.answer_agents import (
@@ -56,11 +56,11 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
     as_shards,
-    require_told_quantiles,
-    settings_given,
+    require_histogram_of_quantiles,
+    settings_from_parameters,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.wire import PersonalEstimate, Release
@@ -77,6 +77,7 @@ __all__ = [
     "EngineOptions",
     "EstimateAgents",
     "FederationSettings",
+    "ForgetAgent",
     "PairwiseCollaborated",
     "ParseMessages",
     "Parsed",
@@ -85,7 +86,7 @@ __all__ = [
     "SampleFields",
     "SampleRow",
     "SampleRows",
-    "SecretPlace",
+    "SecretLocation",
     "SingleEvents",
     "SnapshotReleases",
     "agent_batch",
@@ -157,10 +158,10 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         `ReleaseMeans`. Every worker holds the covariates: see `agent_covariates`.
     secret, refresh, fields, shards
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
-        everybody at the end.
+        everyone at the end.
     name, lower, upper, epsilon, delta
         Instead of `settings`: those of `AgentsSettings`, whose other parameters are then as usual. A tenth of the
-        budget goes into the histogram where quantiles are asked for.
+        budget goes into the histogram where quantiles are requested.
 
     Examples
     --------
@@ -177,7 +178,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         settings: AgentsSettings | None = None,
         options: EngineOptions | None = None,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         refresh: float | str | None = None,
         fields: SampleFields | None = None,
         shards: int = AGENT_SHARDS,
@@ -189,13 +190,13 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "name": name}
-        given = settings_given(settings, parameters, ("lower", "upper", "epsilon", "delta"))
+        given = settings_from_parameters(settings, parameters, ("lower", "upper", "epsilon", "delta"))
         told = as_kind("options", options or EngineOptions(), EngineOptions)
         self._settings = settings or AgentsSettings(**given | usual_histogram(told.quantiles, (), {}))
         if options is None and self._settings.mode == "paper":
             told = replace(told, collaboration="tests")
-        make_collaboration(told.collaboration, lower=self._settings.lower, upper=self._settings.upper)
-        self._options = require_told_quantiles(self._settings, told)
+        require_coded(make_collaboration(told.collaboration, lower=self._settings.lower, upper=self._settings.upper))
+        self._options = require_histogram_of_quantiles(self._settings, told)
         refresh, shards = None if refresh is None else as_seconds("refresh", refresh), as_shards(shards)
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
         self._shards = shards

@@ -18,16 +18,18 @@ from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
-from meanstream.operators.collaboration.registry import SUMMARIES
+from meanstream.operators.collaboration.registry import SUMMARIES, Collaboration
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import OwnSamples, ReleaseColumns
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
     AgentSamples,
     EstimateBatch,
+    ForgetAgent,
     ForShard,
     OwnBatch,
     Packed,
@@ -80,15 +82,15 @@ def pack_for_coder(samples: AgentSamples) -> Packed:
     return Packed(packed("samples", first, columns, samples.names))
 
 
-def packed_sample_times(encoded: bytes) -> list[float] | None:
-    """Private: the first and the last event time of packed samples; None where an older version wrote them."""
-    times: list[float] | None = unpacked(encoded, "samples")[1].get("times")
+def packed_sample_times(encoded: bytes) -> list[float]:
+    """Private: the first and the last event time of packed samples."""
+    times: list[float] = unpacked(encoded, "samples")[0]["times"]
     return times
 
 
 def unpack_for_coder(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_for_coder` wrote."""
-    _, first, columns = unpacked(encoded, "samples")
+    first, columns = unpacked(encoded, "samples")
     time, position = (numbers_of_packed(name, columns, first[name]) for name in ("time", "position"))
     key = columns.get("key", np.zeros(0, np.uint64))
     if key.itemsize < 8:  # steps: keys stand in the order of places
@@ -116,12 +118,12 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> AgentReleases:
         """Read columns."""
-        _, head, columns = unpacked(encoded, "releases")
+        head, columns = unpacked(encoded, "releases")
         names, time = names_of_packed(columns), columns.pop("time")
-        words = columns.pop("words", np.zeros((0, 2), np.uint64))  # an older version had none
+        words = columns.pop("words", np.zeros((0, 2), np.uint64))
         return AgentReleases(
             names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
-            alike=head.get("alike", True),  # it was not written at first
+            alike=head["alike"],
             words=words,
         )  # fmt: skip
 
@@ -132,7 +134,7 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
 def packed_releases_number(encoded: bytes) -> int:
     """Public: the window of packed releases."""
-    return int(unpacked(encoded, "releases")[1]["number"])
+    return int(unpacked(encoded, "releases")[0]["number"])
 
 
 class ForShardCoder(coders.Coder):  # type: ignore[misc]
@@ -146,6 +148,8 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return b"m" + b"".join(_TICK.pack(tick.number, tick.newest) for tick in value.ticks)
         if isinstance(value, Packed):
             return b"p" + value.encoded
+        if isinstance(value, ForgetAgent):
+            return b"f" + value.agent.encode()
         raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
 
     def decode(self, encoded: bytes) -> ForShard:
@@ -157,6 +161,8 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return Ticks(tuple(Tick(*one) for one in _TICK.iter_unpack(encoded[1:])))
         if encoded[:1] == b"p":
             return Packed(encoded[1:])
+        if encoded[:1] == b"f":
+            return ForgetAgent(encoded[1:].decode())
         raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
     def estimate_size(self, value: ForShard) -> int:
@@ -184,12 +190,11 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> OwnBatch:
         """Read columns."""
-        _, head, columns = unpacked(encoded, "own")
+        head, columns = unpacked(encoded, "own")
         names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
         if "cells" in columns:
             columns["cells"] = columns["cells"].astype(np.int64)
-        n = len(columns["agent"])  # an older version gave one window at a time, and not its newest sample
-        part, newest = columns.pop("part", np.full(n, number)), columns.pop("newest", np.full(n, np.nan))
+        part, newest = columns.pop("part"), columns.pop("newest")
         return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
 
     def is_deterministic(self) -> bool:
@@ -225,7 +230,7 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> PartialReleases:
         """Read them."""
-        _, head, columns = unpacked(encoded, "partial")
+        head, columns = unpacked(encoded, "partial")
         sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1 if head["pools"] else 0)
         pools = {
             shard: PooledVariance.restore({**pool, "sums": part})
@@ -269,7 +274,7 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> FittedReleases:
         """Read it."""
-        _, head, columns = unpacked(encoded, "fitted")
+        head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
         known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
         known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}
@@ -358,6 +363,21 @@ CODERS: dict[type, type[coders.Coder]] = {
 
 for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
+
+
+def require_coded(collaboration: Collaboration) -> None:
+    """Refuse a collaboration whose summary or population has no coder, before the pipeline runs."""
+    empty = np.zeros(0, np.int64)
+    none = ReleaseColumns(
+        agent=empty, index=empty, count=empty, total=empty, mean=np.zeros(0), noise_variance=np.zeros(0)
+    )
+    summary = collaboration.summarize(none)
+    for what, made, known in (
+        ("summaries", summary, SUMMARIES),
+        ("populations", collaboration.fit_summary(summary, 1.0), POPULATIONS),
+    ):
+        rule = f"use one of Meanstream's {what} on Beam ({', '.join(one.__name__ for one in known.values())})"
+        require(type(made) in known.values(), "collaboration", rule, type(made).__name__)
 
 
 def _plain(fitted: Any) -> tuple[list[Any], Columns]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
 
 import numpy as np
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.packed import pack_narrow
 from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
@@ -22,7 +24,7 @@ SAMPLE_COLUMNS = ("agent", "point", "time", "key", "position", "person")
 
 
 class ForShard:
-    """What a shard of agents receives: packed samples or releases, or a `Tick`."""
+    """What a shard of agents receives: packed samples or releases, a `Tick`, or whom to forget."""
 
     __slots__ = ()
 
@@ -32,6 +34,31 @@ class Packed(ForShard):
     """Bytes of `AgentSamples` (private) or of `AgentReleases`: a shard keeps them as they are, and reads them once."""
 
     encoded: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetAgent(ForShard):
+    """An element among the samples that erases what the state of a job holds of an agent; see `ReleaseMeans`.
+
+    Parameters
+    ----------
+    agent : str
+        Its name.
+
+    **Privacy.** Sums, counters, histograms and waiting samples leave the state. Releases were public and stay so, and
+    what they spent stays spent: an agent that has released can send nothing more. The name of one that has not goes,
+    too. Hashes of persons stay. Estimates that were written, and checkpoints of before, hold what they held.
+
+    Examples
+    --------
+    >>> ForgetAgent("N24211").agent
+    'N24211'
+    """
+
+    agent: str
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.agent, str) and bool(self.agent), "agent", "be a name", self.agent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +80,7 @@ class AgentSamples:
     position : int array (n,)
         Where the sample stood in its source: the order among equal times.
     person : uint64 array (n,)
-        Hash of whose sample it is within its agent. Empty where persons are not told apart.
+        Hash of whose sample it is within its agent. Empty where persons are not distinguished.
     """
 
     names: pa.Array
@@ -77,9 +104,21 @@ class AgentSamples:
         return AgentSamples(names=self.names, **columns)
 
 
+def samples_with_own_names(samples: AgentSamples) -> AgentSamples:
+    """Private: drop the names that no longer occur."""
+    used, place = np.unique(samples.agent, return_inverse=True)
+    return replace(samples, names=samples.names.take(pa.array(used)), agent=pack_narrow(place))
+
+
+def without_agent(samples: AgentSamples, agent: str) -> AgentSamples:
+    """Private: leave out an agent, and its name."""
+    which = np.flatnonzero(np.array(samples.names.to_pylist()) == agent)
+    return samples_with_own_names(samples.take(~np.isin(samples.agent, which))) if len(which) else samples
+
+
 @dataclass(frozen=True, slots=True)
 class Tick(ForShard):
-    """Public: a shard is to answer up to the end of a window, in which somebody of it has sent something.
+    """Public: a shard is to answer up to the end of a window, in which someone of it has sent something.
 
     Attributes
     ----------
@@ -130,9 +169,9 @@ class AgentReleases:
     time : float array (n,)
         Event time at which each became due, seconds since the epoch.
     alike : bool
-        Whether they were made as the settings of whoever reads them say: only such tell of the variance of a sample.
+        Whether they were made as the settings of anyone who reads them say: only such tell of the variance of a sample.
     words : uint64 array (m, 2)
-        Hash of each name, where whoever made them knows it; else of no rows.
+        Hash of each name, where anyone who made them knows it; else of no rows.
     """
 
     names: pa.Array

@@ -26,12 +26,12 @@ from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.input.beam_intake import REJECTED
 from meanstream.pipelines.beam.input.parse_lines import dead_letters_of_parse
 from meanstream.pipelines.beam.worker.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
@@ -47,37 +47,16 @@ _COUNTED = ("events", "accepted")
 
 def run_agents_file(
     settings: AgentsSettings,
-    source: SourcePlace,
+    source: SourceLocation,
     sinks: Mapping[str, Path | str],
     *,
-    secret: SecretPlace,
+    secret: SecretLocation,
     engine_options: EngineOptions,
     runner: str = "FnApiRunner",
     arguments: Sequence[str] = (),
     shards: int = AGENT_SHARDS,
 ) -> dict[str, int]:
-    """Read a file or a topic, release, answer everybody once at its end; return the pipeline's counters.
-
-    Parameters
-    ----------
-    settings : AgentsSettings
-        How agents release.
-    source : SourcePlace
-        A file or a topic that the workers can read.
-    sinks : mapping of role to Path or str
-        Of "estimates" (private), "releases", "population", "notices": files that the workers can write, which are
-        replaced; or `kafka://...`, see `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
-    secret : SecretPlace
-        Where workers find the secret.
-    engine_options : EngineOptions
-        Intake, collaboration, level; `refresh` must be None.
-    runner : str
-        One of `meanstream.pipelines.beam.beam_runners.RUNNERS`.
-    arguments : sequence of str
-        Options of the runner, from `meanstream.pipelines.beam.beam_runners.runner_arguments`.
-    shards : int
-        As for `ReleaseMeans`.
-    """
+    """Read a file or a topic, release, answer everyone once at its end; return the pipeline's counters."""
 
     def build(pipeline: beam.Pipeline) -> None:
         answers = pipeline | AnswerAgentsSource(settings, source, engine_options, secret, shards=shards)
@@ -91,10 +70,16 @@ def run_agents_file(
 
 
 class AnswerAgentsSource(beam.PTransform):  # type: ignore[misc]
-    """A file or a topic to `Collaborated`: releases, and everybody's answer at its end; parameters as above."""
+    """A file or a topic to `Collaborated`: releases, and everyone's answer at its end; parameters as above."""
 
     def __init__(
-        self, settings: AgentsSettings, source: SourcePlace, options: EngineOptions, secret: SecretPlace, *, shards: int
+        self,
+        settings: AgentsSettings,
+        source: SourceLocation,
+        options: EngineOptions,
+        secret: SecretLocation,
+        *,
+        shards: int,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -142,13 +127,13 @@ class ReadAgents(Step):
     partitions in parallel has `meanstream.pipelines.beam.kafka.beam_kafka_source.ReadKafka`.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
+    def __init__(self, settings: AgentsSettings, options: EngineOptions, secret: SecretLocation, shards: int) -> None:
         self._settings = settings
         self._options = options
         self._secret = secret
         self._shards = shards
 
-    def process(self, element: SourcePlace) -> Iterator[Any]:
+    def process(self, element: SourceLocation) -> Iterator[Any]:
         """Read it whole."""
         stats, directory = EngineStats(), AgentDirectory(self._shards)
         id_key = key_derived_from_secret(self._secret.load(), "sample ids")

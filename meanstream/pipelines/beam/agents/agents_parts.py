@@ -32,7 +32,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     shown_settings,
 )
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
 
@@ -72,7 +72,8 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
 
     Input: samples in the global window, their parts taken by name (`elements.SampleFields`),
     or batches of them made by `agent_batch`. Output: `Released`. An element that is no sample goes to `rejected`, and
-    changes nothing for the others.
+    changes nothing for the others. A `ForgetAgent` among them erases what the state holds of an agent: samples of it
+    that come later are counted (`rejected_forgotten`) if it has released, and begin a new agent if it has not.
 
     **Privacy.** Neighboring streams differ in the value of one sample (with `settings.per_person`: of all samples of
     one person within an agent); who produced samples and when is public. All releases of an agent are (epsilon,
@@ -84,18 +85,18 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         Bounds, privacy parameters, counter and schedule, and the deployment's name.
     options : EngineOptions, optional
         `allowed_lateness`: seconds that a window waits for samples behind the watermark; later ones are counted
-        (`rejected_late`). `final_release`: whether everybody with new samples releases once more at the end, which
+        (`rejected_late`). `final_release`: whether everyone with new samples releases once more at the end, which
         there is without `refresh`. `max_agents`: how many agents are taken, each shard its part of them, the first in
-        event time; samples of others are counted (`rejected_too_many_agents`), and nobody who was taken is displaced.
+        event time; samples of others are counted (`rejected_too_many_agents`), and no one who was taken is displaced.
         `max_future`: seconds that a sample may lie ahead of the clock. The rest of it is not used here.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     refresh : float or str, optional
         Seconds of event time, or a duration such as "60s": shards take samples in at each multiple. By default once,
         at the end of a bounded input.
     fields : SampleFields, optional
         Names of fields, or functions of an element. A person is given with `settings.per_person`, and only then: at
-        most so many samples of a person count within an agent, the first ones in event time; the rest are counted
+        most that many samples of a person count within an agent, the first ones in event time; the rest are counted
         (`rejected_over_person`).
     shards : int
         Into how many parts the agents are split by hash: the most workers that can share them.
@@ -106,7 +107,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         settings: AgentsSettings,
         options: EngineOptions | None = None,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         refresh: float | str | None = None,
         fields: SampleFields | None = None,
         shards: int = AGENT_SHARDS,
@@ -121,7 +122,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         require(told.max_agents >= shards, "max_agents", f"be at least the shards, {shards}", told.max_agents)
         self._most = -(-told.max_agents // shards)
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
         self._final = refresh is None and told.final_release
         self._shards = shards
@@ -187,7 +188,7 @@ def agents_part_release(
     split: SplitSamples,
     settings: AgentsSettings,
     windows: AgentWindows,
-    secret: SecretPlace,
+    secret: SecretLocation,
     *,
     final_release: bool,
     shards: int,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,12 @@ from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, Words
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick, records_of_agents
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentSamples,
+    Tick,
+    records_of_agents,
+    samples_with_own_names,
+)
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ShardSpend
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
@@ -31,6 +37,8 @@ from meanstream.pipelines.beam.element_types.packed import (
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 
 NEVER = -(2**62)
+FORGOTTEN = "forgotten"
+"""Why samples of an agent that was forgotten do not count."""
 _PERSON = ("person agent", "person")
 
 
@@ -76,7 +84,7 @@ class AgentShard:
     most : int
         How many agents it takes.
     charges : SpendLedger, optional
-        What agents were charged that the bytes say nothing of: those of an older version, or those that were lost.
+        What agents were charged that the bytes say nothing of, as they were lost.
     """
 
     def __init__(
@@ -90,6 +98,7 @@ class AgentShard:
         self.spend = ShardSpend()
         self._before = charges or SpendLedger(b"")
         self._places: dict[str, int] = {}
+        self._forgotten: list[int] = []
         self._touched: list[AnyInts] = []
         self._counted: list[dict[str, Words]] = []  # of persons
         if encoded:
@@ -99,15 +108,12 @@ class AgentShard:
         self._saved = self.agents.n_agents
 
     def _restore(self, encoded: bytes) -> None:
-        kind, head, columns = unpacked(encoded, *SHARD)
+        head, columns = unpacked(encoded, SHARD)
         self.reached = head["reached"]
-        if kind == SHARD[0]:
-            self._before = SpendLedger(columns.pop("before").tobytes())
+        self._forgotten = list(head.get("forgotten", []))
+        self._before = SpendLedger(columns.pop("before").tobytes())
         self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
-        if kind == SHARD[0]:
-            self.spend.rounds[:] = columns.pop("spent")
-        else:  # those charges are of these agents
-            self._before = SpendLedger(b"")
+        self.spend.rounds[:] = columns.pop("spent")
         if self.agents.persons is not None:
             self.agents.persons.restore(0, {name: columns.pop(f"person {name}") for name in ("key", "count")})
         scalars = {name: np.array(head[name]) for name in ("version", "window")}
@@ -124,8 +130,25 @@ class AgentShard:
         names = pa.array(self.agents.names, pa.large_string())
         if self.agents.persons is not None:
             columns |= {f"person {name}": column for name, column in self.agents.persons.whole().items()}
-        head = {"reached": self.reached, **scalars}
-        return packed(SHARD[0], head, {**packed_narrow(columns), "words": self.words}, names)
+        head: dict[str, Any] = {"reached": self.reached, **scalars}
+        if self._forgotten:
+            head["forgotten"] = self._forgotten
+        return packed(SHARD, head, {**packed_narrow(columns), "words": self.words}, names)
+
+    def forget(self, name: str, words: Callable[[list[str]], Words]) -> None:
+        """Leave of an agent what its releases have shown, and its spent budget; of one without releases, nothing."""
+        place = self._places.get(name)
+        if place is None or place in self._forgotten:
+            return
+        self.agents.forget(np.array([place]))
+        if self.spend.rounds[place]:
+            self._forgotten.append(place)
+            return
+        other = f"forgotten-{place}"
+        del self._places[name]
+        self._places[other] = place
+        self.agents.names[place] = other
+        self.words[place] = words([other])[0]
 
     def save(self, journal: StateJournal) -> None:
         """Write what has changed since it was read, or written."""
@@ -149,8 +172,8 @@ class AgentShard:
         return packed("shard change", head, {**packed_narrow(columns), "words": self.words[self._saved :]}, names)
 
     def _take_in(self, change: bytes) -> None:
-        """Put rows in the place of what was known of their agents."""
-        _, head, columns = unpacked(change, "shard change")
+        """Put rows in place of what was known of their agents."""
+        head, columns = unpacked(change, "shard change")
         self.reached = head["reached"]
         self._add(names_of_packed(columns).to_pylist(), columns["words"])
         place = columns["place"].astype(np.int64)
@@ -174,8 +197,9 @@ class AgentShard:
         samples, too_many = self._admitted(samples, words)
         agent, point, time = self._joined(samples, words)
         part = windows.number(time)
-        late = (part <= self.reached) | ~np.isin(part, [one.number for one in ticks])
-        order, again = _order(samples, agent, time, late, part)
+        gone = np.isin(agent, self._forgotten)
+        late = ((part <= self.reached) | ~np.isin(part, [one.number for one in ticks])) & ~gone
+        order, again = _order(samples, agent, time, late | gone, part)
         person = self._persons(samples)
         if order is not None:
             agent, point, time, part = agent[order], point[order], time[order], part[order]
@@ -197,6 +221,7 @@ class AgentShard:
         told = np.flatnonzero(own.count)
         uncounted = {} if fates is None else {why: int((fates == fate).sum()) for fate, why in UNCOUNTED.items()}
         uncounted[TOO_MANY] = too_many
+        uncounted[FORGOTTEN] = int(np.count_nonzero(gone))
         return Turn(
             released=released,
             own=records_of_agents(own, told, own.agent[told]),
@@ -271,7 +296,9 @@ class AgentShard:
         goes = ~fresh
         goes[newcomers] = admission_columns(first[newcomers], hashes, max(room, 0))
         kept = [goes[agent] for agent in agents]
-        inside = [_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()]
+        inside = [
+            samples_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()
+        ]
         return inside, sum(int(np.count_nonzero(~good)) for good in kept)
 
     def _joined(
@@ -314,12 +341,6 @@ def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[In
     coded = pa.concat_arrays([part.names for part in samples]).dictionary_encode()
     edges = np.cumsum([len(part.names) for part in samples])[:-1]
     return coded.dictionary.to_pylist(), np.split(np.asarray(coded.indices), edges)
-
-
-def _with_own_names(samples: AgentSamples) -> AgentSamples:
-    """Drop the names that no longer occur."""
-    used, place = np.unique(samples.agent, return_inverse=True)
-    return replace(samples, names=samples.names.take(pa.array(used)), agent=pack_narrow(place))
 
 
 def _order(

@@ -1,4 +1,4 @@
-"""When shards of agents answer: at the end of every window in which somebody has sent a sample, or once, at the end.
+"""When shards of agents answer: at the end of every window in which someone has sent a sample, or once, at the end.
 
 Three things happen at the end of a window, one after the other, and event time keeps them apart by a millisecond each:
 shards release; shards of releases tell what has changed; the population is fitted. Samples themselves are never put
@@ -78,7 +78,7 @@ class AgentWindows:
         return self._after(number, 0)
 
     def gathered(self, number: int) -> Timestamp:
-        """Give the time at which everybody's newest release is read."""
+        """Give the time at which everyone's newest release is read."""
         return self._after(number, 1)
 
     def fitted(self, number: int) -> Timestamp:

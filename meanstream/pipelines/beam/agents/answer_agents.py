@@ -32,7 +32,7 @@ from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Population, Release
@@ -158,11 +158,11 @@ class AnswerAgents(Step):
         ready, self._ready = self._ready, {}
         for _, one in sorted(ready.items()):
             for batch in one.batches:
-                self._tell_lag(batch, one.population)
+                self._record_lag(batch, one.population)
             lines = self._answer(one.batches, one.population)
             self._estimates.inc(len(lines))
             if lines:
-                yield at_window_time(one.time, EstimateBatch(lines))
+                yield with_window_time(one.time, EstimateBatch(lines))
 
     def _read(self, encoded: bytes) -> FittedReleases:
         """Decode a population; the shards of a worker have the same one."""
@@ -188,14 +188,14 @@ class AnswerAgents(Step):
         )  # fmt: skip
         return list(told.lines)
 
-    def _tell_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
+    def _record_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
         """Tell how long the oldest window of a batch has waited."""
         end = self._windows.end(int(batch.part.min()))
         self._lag.update(round(1000 * (now_seconds() - (population.newest if end is None else end))))
 
 
 def _together(batches: list[OwnBatch]) -> OwnBatch | None:
-    """Join batches; None where nobody is in them."""
+    """Join batches; None where no one is in them."""
     batches = [batch for batch in batches if len(batch)]
     if len(batches) <= 1:
         return batches[0] if batches else None

@@ -56,22 +56,7 @@ class ReleaseLedger:
         self._rows = rows
 
     def charge(self, batch: ReleaseBatch, words: Words, payer: Any = None) -> tuple[ReleaseBatch, Bools, bytes | None]:
-        """Charge releases; give what may leave, which were refused, and the row to add.
-
-        Parameters
-        ----------
-        batch : ReleaseBatch
-            Releases, each agent's in their order.
-        words : uint64 array (n, 2)
-            Hash of the agent of each.
-        payer : array (n, ...), optional
-            Who is charged, as `spend` knows them; by default by the hash.
-
-        Raises
-        ------
-        ValueError
-            If a new release is not its agent's next.
-        """
+        """Charge releases; give what may leave, which were refused, and the row to add."""
         releases, payer = batch.releases, words if payer is None else payer
         new = releases.index > self._spend.spent(payer)
         refused = np.zeros(len(releases), np.bool_)
@@ -89,10 +74,10 @@ class ReleaseLedger:
         return batch, refused, row
 
     def _stored(self, batch: ReleaseBatch, words: Words, again: Bools) -> tuple[ReleaseBatch, Bools]:
-        """Put stored releases in the place of those that were charged before; refuse those of another input."""
+        """Put stored releases in place of those that were charged before; refuse those of another input."""
         stored: dict[tuple[int, int, int], tuple[dict[str, np.ndarray], int]] = {}
         for encoded in self._rows():
-            _, _, columns = unpacked(encoded, "charged")
+            _, columns = unpacked(encoded, "charged")
             index = columns["index"].tolist()
             for place, (first, second) in enumerate(columns["words"].tolist()):
                 stored[first, second, index[place]] = columns, place
@@ -115,7 +100,7 @@ def charges_of_rows(rows: Iterable[bytes]) -> SpendLedger:
     """Add up what rows of a ledger say was charged."""
     charges = SpendLedger(b"")
     for encoded in rows:
-        _, _, columns = unpacked(encoded, "charged")
+        _, columns = unpacked(encoded, "charged")
         charges.charge_at_least(columns["words"], columns["index"])
     return charges
 

@@ -1,4 +1,4 @@
-"""From releases to the population and everybody's answers: what the transform and the command share."""
+"""From releases to the population and everyone's answers: what the transform and the command share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Collaborated(NamedTuple):
     Attributes
     ----------
     estimates : PCollection of EstimateBatch
-        Private: each line is addressed to its agent and to nobody else.
+        Private: each line is addressed to its agent and to no one else.
     releases, population, notices, refusals : PCollection
         Public: `AgentReleases`, `Population`, `BudgetEvent`, `Refusal`.
     rejected : PCollection of DeadLetter

@@ -25,13 +25,13 @@ from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 
 
 class FitReleases(Step):
-    """Public: the summary of everybody's newest release, as state, to the population that it shows; once per window.
+    """Public: the summary of everyone's newest release, as state, to the population that it shows; once per window.
 
     Shards tell what has changed, so that those without new releases have nothing to do. A window that is overtaken has
     the population of the newest one that has ended.
@@ -108,10 +108,10 @@ class FitReleases(Step):
         shards = np.zeros(max(len(one.shards) for one in due), np.uint8)
         for one in due:
             shards[: len(one.shards)] |= np.frombuffer(one.shards, np.uint8)
-        yield at_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
+        yield with_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
 
     def fit(self, whole: PartialReleases, due: list[Tick], shards: bytes = b"") -> FittedReleases:
-        """Fit the population to everybody's newest release."""
+        """Fit the population to everyone's newest release."""
         nobody = PooledVariance(self._settings.lower, self._settings.upper)
         pool = (whole.pool() if whole.pools else nobody).posterior()
         host, told = PersonalEstimates(self._settings, self._options), whole.histograms or NO_HISTOGRAMS
@@ -123,7 +123,7 @@ class FitReleases(Step):
             overtaken=len(due) - 1, shards=shards,
         )  # fmt: skip
 
-    def nobody(self) -> PartialReleases:
+    def empty(self) -> PartialReleases:
         """Give the summary that nothing was added to."""
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
         columns = ReleaseColumns(agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing)
@@ -135,7 +135,7 @@ class FitReleases(Step):
         known, self._known = self._known, None  # what fails half-way is read again
         if known is not None and known[0] == encoded:
             return known[1]
-        return self._partial.decode(encoded) if encoded else self.nobody()
+        return self._partial.decode(encoded) if encoded else self.empty()
 
     def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
         return WaitingTurns(ticks, target, timer, self._coder, self._windows.fitted)

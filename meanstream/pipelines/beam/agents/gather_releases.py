@@ -1,4 +1,4 @@
-"""Public: releases to the shards of their agents, everybody's newest one kept there, and what all of them show."""
+"""Public: releases to the shards of their agents, everyone's newest one kept there, and what all of them show."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -123,9 +123,9 @@ class ReceiveReleases(Step):
         for window in np.unique(number).tolist():
             inside = releases_taken(batch, number == window, number=window)
             for part in releases_to_shards(inside, self._words, self._coder, self._shards):
-                yield at_window_time(first, part)
+                yield with_window_time(first, part)
         for note in ticks_noted(batch.time, shards[batch.releases.agent], self._windows):
-            yield TaggedOutput(NOTES, at_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class GatherShard(Step):
@@ -222,7 +222,7 @@ class GatherShard(Step):
         )
         shard.save(journal)
         self._known[key] = journal.mark, shard
-        yield at_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
+        yield with_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
 
     def _shard(self, key: int, journal: StateJournal) -> LatestOfShard:
         """Make the shard of its state; one whose state is still that which it wrote is as it was."""

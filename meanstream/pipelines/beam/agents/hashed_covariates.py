@@ -18,9 +18,9 @@ from meanstream.streaming.agents.declared_covariates import covariates_of_column
 
 
 class HashedCovariates:
-    """Adds the codes of attributes to the summary of everybody's releases: state holds releases, and no codes.
+    """Adds the codes of attributes to the summary of everyone's releases: state holds releases, and no codes.
 
-    So a pipeline that goes on with other attributes begins nothing anew.
+    So a pipeline that goes on with other attributes begins nothing again.
     """
 
     def __init__(self, covariates: AgentCovariates | None) -> None:
@@ -44,11 +44,6 @@ class HashedCovariates:
 
 def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
     """Read attributes that a pipeline is given: a mapping from each agent to its attributes by name.
-
-    Raises
-    ------
-    ValueError, TypeError
-        In one line, naming the column and the rule.
 
     Examples
     --------

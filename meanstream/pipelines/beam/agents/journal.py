@@ -30,14 +30,14 @@ class StateJournal:
     Parameters
     ----------
     whole, head : cell
-        Of bytes; the whole ends with its own checksum. A state of an older version has a whole alone.
+        Of bytes; the whole ends with its own checksum.
     changes : bag state
         Of bytes, in any order.
 
     Attributes
     ----------
     mark : bytes
-        Equal marks are equal states; empty where there is none, or one of an older version.
+        Equal marks are equal states; empty where there is none.
 
     Examples
     --------
@@ -66,17 +66,10 @@ class StateJournal:
             _, self._size, self._added, self._number, self._digest = _HEAD.unpack(self.mark)
 
     def read(self) -> tuple[bytes, list[bytes]]:
-        """Give the whole, and the changes in their order.
-
-        Raises
-        ------
-        DamagedBytesError
-            If they are not those that were written last.
-        """
-        whole: bytes = self._whole.read() or b""
-        if not self.mark:
-            return whole, []
-        changes = sorted(self._changes.read())
+        """Give the whole, and the changes in their order."""
+        whole, changes = self._whole.read() or b"", sorted(self._changes.read()) if self.mark else []
+        if not whole and not self.mark:
+            return b"", []
         if _digest(whole, changes) != self._digest:
             raise DamagedBytesError("state must be the whole and the changes that its head names, got others")
         return whole, [change[_NUMBER.size :] for change in changes]

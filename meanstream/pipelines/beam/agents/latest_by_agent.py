@@ -1,4 +1,4 @@
-"""Everybody's newest release in a shard of agents."""
+"""Everyone's newest release in a shard of agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN = "own "
 
 
 class LatestOfShard:
-    """Public: everybody's newest releases in a shard, and the pooled variance of one sample.
+    """Public: everyone's newest releases in a shard, and the pooled variance of one sample.
 
     Parameters
     ----------
@@ -43,10 +43,10 @@ class LatestOfShard:
         self._changed: list[Ints] = []
         self.turns = 0  # changes that were told
         if encoded:
-            self._read(*unpacked(encoded, *LATEST)[1:])
+            self._read(*unpacked(encoded, LATEST))
         for change in changes:
             part = LatestOfShard(settings)
-            part._read(*unpacked(change, "latest shard change")[1:])
+            part._read(*unpacked(change, "latest shard change"))
             self._put(part)
             self.turns = part.turns
 
@@ -54,12 +54,9 @@ class LatestOfShard:
         whole = {n: c if c.dtype.kind == "f" else c.astype(np.int64) for n, c in columns.items()}
         own = {name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)}
         self._pool, self._agent = PooledVariance.restore(head["pool"]), whole.pop("agent")
-        self.turns = head.get("turns", 0)  # an older version told everything each time
+        self.turns = head.get("turns", 0)
         self._columns = {**self._nothing(len(self._agent)), **whole}
-        if own:
-            self._own = OwnReleases.of_columns(self._settings, own)
-        else:  # of an older version, which kept the newest only
-            self._own.observe(ReleaseColumns(agent=np.arange(len(self._agent)), **self._columns))
+        self._own = OwnReleases.of_columns(self._settings, own)
 
     def _nothing(self, n: int) -> Columns:
         """Give votes and histograms of agents that have neither."""
@@ -69,7 +66,7 @@ class LatestOfShard:
 
     def to_bytes(self) -> bytes:
         """Give what makes the same again."""
-        return self._packed(LATEST[0])
+        return self._packed(LATEST)
 
     def _packed(self, kind: str) -> bytes:
         own = {_OWN + name: column for name, column in self._own.columns().items()}
@@ -96,7 +93,7 @@ class LatestOfShard:
         return part
 
     def _put(self, part: LatestOfShard) -> None:
-        """Put a part in the place of what is known of its agents."""
+        """Put a part in place of what is known of its agents."""
         place = np.searchsorted(self._agent, part._agent)
         fresh = np.flatnonzero(np.append(self._agent, -1)[place] != part._agent)
         self._agent = np.insert(self._agent, place[fresh], part._agent[fresh])
@@ -142,7 +139,7 @@ class LatestOfShard:
     def changed(
         self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]
     ) -> tuple[ReleaseColumns, ReleaseColumns] | None:
-        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where nobody has.
+        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where no one has.
 
         The first time of all agents.
         """
@@ -172,7 +169,7 @@ class LatestOfShard:
         return self._agent
 
     def latest(self) -> ReleaseColumns:
-        """Give everybody's newest release; an agent's number is its hash."""
+        """Give everyone's newest release; an agent's number is its hash."""
         return ReleaseColumns(agent=self._agent, **self._columns)
 
     def combined(self) -> ReleaseColumns:

@@ -27,7 +27,7 @@ class PairTurn:
     Attributes
     ----------
     released : ReleaseBatch
-        Releases that ask to be charged; `agent` is who was asked.
+        Releases that ask to be charged; `agent` is who was queried.
     reader : int array (n,)
         Who asked.
     unused : dict of str to int
@@ -63,7 +63,7 @@ class FederationShard:
             "time": np.zeros(0),
         }
         if encoded:
-            _, head, columns = unpacked(encoded, "federation")
+            head, columns = unpacked(encoded, "federation")
             self.reached, self.alone = head["reached"], columns.pop("alone") > 0
             self._queue = {name: columns.pop(f"queue {name}") for name in self._queue}
             shape = head["shape"]
@@ -82,7 +82,7 @@ class FederationShard:
         return packed("federation", head, {**columns, **queue, "alone": self.alone.astype(np.uint8)})
 
     def turn(self, samples: Sequence[AgentSamples], number: int, windows: AgentWindows) -> PairTurn:
-        """Take in the samples of a window, in the order of event time; step as often as everybody has a sample."""
+        """Take in the samples of a window, in the order of event time; step as often as everyone has a sample."""
         unused = self._enqueue(samples, windows)
         self.reached = max(self.reached, number)  # a window that was taken stays closed
         agent, n = self._queue["agent"], len(self.settings.agents)

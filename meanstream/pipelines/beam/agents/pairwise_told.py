@@ -1,4 +1,4 @@
-"""What agents that ask each other tell: releases, each for its reader and for nobody else."""
+"""What agents that ask each other tell: releases, each for its reader and for no one else."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PUBLISHED = ("index", "count", "total", "mean", "noise_variance")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairBatch:
-    """Each release for its reader and for nobody else: what agents told those who asked them.
+    """Each release for its reader and for no one else: what agents told those who asked them.
 
     Attributes
     ----------
     agent, reader : pyarrow array of strings (n,)
-        Who was asked, and who asked.
+        Who was queried, and who asked.
     number : int
         Of the window at whose end they were made.
     releases : ReleaseColumns
@@ -53,7 +53,7 @@ class PairBatchCoder(Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> PairBatch:
         """Read columns."""
-        _, head, columns = unpacked(encoded, "pairs")
+        head, columns = unpacked(encoded, "pairs")
         names, time = names_of_packed(columns), columns.pop("time")
         n = len(time)
         releases = ReleaseColumns(agent=np.arange(n), **columns)
@@ -67,17 +67,17 @@ class PairBatchCoder(Coder):  # type: ignore[misc]
 typecoders.registry.register_coder(PairBatch, PairBatchCoder)
 
 
-def pairwise_told_columns(batch: ReleaseBatch, which: Ints) -> ReleaseColumns:
-    """Select releases; their agents are named beside them, in the same order."""
+def pairwise_release_columns(batch: ReleaseBatch, which: Ints) -> ReleaseColumns:
+    """Select releases; their agents are named next to them, in the same order."""
     return replace(batch.releases.take(which), agent=np.arange(len(which)))
 
 
-def pairwise_told_ids(agent: list[str], reader: list[str], index: list[int], *, deployment: str | None) -> list[str]:
-    """Give the ids of pairwise releases: deployment, who was asked, who asked, which of the one to the other it is.
+def pairwise_release_ids(agent: list[str], reader: list[str], index: list[int], *, deployment: str | None) -> list[str]:
+    """Give the ids of pairwise releases: deployment, who was queried, who asked, which of the one to the other it is.
 
     Examples
     --------
-    >>> pairwise_told_ids(["tail 7"], ["N14228"], [3], deployment="pairs")
+    >>> pairwise_release_ids(["tail 7"], ["N14228"], [3], deployment="pairs")
     ['pairs/tail%207:N14228:3']
     """
     places = list(range(len(agent)))

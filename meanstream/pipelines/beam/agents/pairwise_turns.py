@@ -25,7 +25,7 @@ from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, a
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
-from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
+from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_release_columns, pairwise_release_ids
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
 from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
@@ -41,10 +41,10 @@ from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import ForGood, at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import ForGood, with_window_time
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
@@ -60,9 +60,9 @@ class PairwiseCollaborated(NamedTuple):
     Attributes
     ----------
     estimates : PCollection of EstimateBatch
-        Private: each line is addressed to its agent and to nobody else.
+        Private: each line is addressed to its agent and to no one else.
     releases : PCollection of PairBatch
-        Each for its reader and for nobody else.
+        Each for its reader and for no one else.
     refusals : PCollection of Refusal
         Public: releases that were refused.
     rejected : PCollection of DeadLetter
@@ -76,10 +76,10 @@ class PairwiseCollaborated(NamedTuple):
 
 
 class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
-    """Samples to every agent's estimate as in the paper: at each step everybody asks one other, and tests its mean.
+    """Samples to every agent's estimate as in the paper: at each step everyone asks one other, and tests its mean.
 
     For reproduction and for small federations: the state of all ordered pairs is one element; see `FederationSettings`
-    for how many agents fit. Everybody else takes `CollaborateAgents`. A step is a sample of every agent, the t-th of
+    for how many agents fit. Everyone else takes `CollaborateAgents`. A step is a sample of every agent, the t-th of
     each in event time: samples wait, in the state, for the agent that has sent the fewest.
 
     Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents that the settings do not name are
@@ -96,7 +96,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         With the deployment's name.
     options : EngineOptions, optional
         Of it `allowed_lateness`, `max_future` and `level` are used.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     refresh : float, optional
         Seconds of event time: steps are taken at each multiple. By default once, at the end of a bounded input.
@@ -110,12 +110,12 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     >>> settings = FederationSettings(
     ...     agents=("ann", "bob"), lower=0, upper=10, epsilon=1, delta=1e-6, stddev=1.0, name="couple")
     >>> samples = [(who, 5.0, float(time)) for time in range(30) for who in settings.agents]
-    >>> secret = SecretPlace(file=getfixture("tmp_path") / "secret")
+    >>> secret = SecretLocation(file=getfixture("tmp_path") / "secret")
     >>> make_secret(secret.file)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    ...     told = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
-    ...     _ = told.releases | beam.Map(lambda batch: print(batch.reader[0], "was told", len(batch) // 2, "times"))
-    ann was told 30 times
+    ...     sent = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
+    ...     _ = sent.releases | beam.Map(lambda batch: print(batch.reader[0], "received", len(batch) // 2, "releases"))
+    ann received 30 releases
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         settings: FederationSettings,
         options: EngineOptions | None = None,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         refresh: float | str | None = None,
         fields: SampleFields | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         told = as_kind("options", options or EngineOptions(), EngineOptions)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
         self._level = told.level
         given = as_kind("fields", fields or SampleFields(), SampleFields)
@@ -178,7 +178,9 @@ class StepFederation(Step):
     TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
-    def __init__(self, settings: FederationSettings, windows: AgentWindows, secret: SecretPlace, level: float) -> None:
+    def __init__(
+        self, settings: FederationSettings, windows: AgentWindows, secret: SecretLocation, level: float
+    ) -> None:
         plain = {"state": "pairwise", **asdict(settings), "refresh": windows.refresh}
         self.owner = StateOwner(settings=plain, secret=secret)
         self._settings = settings
@@ -254,7 +256,7 @@ class StepFederation(Step):
     ) -> Iterator[Any]:
         time, names = self._windows.released(tick.number), self._settings.agents
         for place in np.flatnonzero(refused).tolist():
-            yield TaggedOutput(REFUSALS, at_window_time(time, self._refusal(batch, turn, place)))
+            yield TaggedOutput(REFUSALS, with_window_time(time, self._refusal(batch, turn, place)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))
         self._counters["releases"].inc(len(goes))
@@ -263,21 +265,23 @@ class StepFederation(Step):
                 pa.array([names[place] for place in who[goes].tolist()], pa.large_string())
                 for who in (batch.releases.agent, turn.reader)
             )
-            columns = pairwise_told_columns(batch, goes)
-            yield at_window_time(
+            columns = pairwise_release_columns(batch, goes)
+            yield with_window_time(
                 time,
                 PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
             )
         if shard.federation.time:
             lines = self._lines(shard, tick)
             self._counters["estimates"].inc(len(lines))
-            yield TaggedOutput(ESTIMATES, at_window_time(time, EstimateBatch(lines)))
+            yield TaggedOutput(ESTIMATES, with_window_time(time, EstimateBatch(lines)))
 
     def _refusal(self, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
         names, index = self._settings.agents, int(batch.releases.index[place])
         agent, reader = int(batch.releases.agent[place]), int(turn.reader[place])
         return Refusal(
-            release_id=pairwise_told_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[0],
+            release_id=pairwise_release_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[
+                0
+            ],
             agent=names[agent],
             time=time_as_datetime(float(batch.time[place])),
             spent=index,
@@ -286,7 +290,7 @@ class StepFederation(Step):
         )
 
     def _lines(self, shard: FederationShard, tick: Tick) -> list[bytes]:
-        """Write everybody's estimate as the engine does."""
+        """Write everyone's estimate as the engine does."""
         answer, own = shard.federation.estimate(shard.alone, level=self._level)
         columns: dict[str, Any] = {
             "agent": list(self._settings.agents),

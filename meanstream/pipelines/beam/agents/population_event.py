@@ -1,4 +1,4 @@
-"""What everybody's releases become, from shards to the population of all: public, made of releases alone."""
+"""What everyone's releases become, from shards to the population of all: public, made of releases alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.agents.own_histogram import HistogramColumns
-from meanstream.operators.collaboration.registry import FittedPopulation, ReleaseSummary
+from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms_together
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
+from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Ints
@@ -20,7 +21,7 @@ _NO_ROWS: Ints = np.zeros(0, np.int64)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PartialReleases:
-    """Public: what a fit reads of everybody's newest release: of all shards, or what has changed in one.
+    """Public: what a fit reads of everyone's newest release: of all shards, or what has changed in one.
 
     Attributes
     ----------
@@ -84,7 +85,7 @@ class PartialReleases:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FittedReleases:
-    """Public: the population that was fitted to everybody's newest release.
+    """Public: the population that was fitted to everyone's newest release.
 
     Attributes
     ----------

@@ -22,18 +22,29 @@ from meanstream.operators.agents.persons import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
-from meanstream.pipelines.beam.agents.agents_shard import AgentShard, Turn
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    ForgetAgent,
+    ForShard,
+    OwnBatch,
+    Tick,
+    records_of_agents,
+)
+from meanstream.pipelines.beam.agents.agents_shard import FORGOTTEN, AgentShard, Turn
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger, charges_of_rows
 from meanstream.pipelines.beam.agents.journal import StateJournal
-from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting, take_waiting_samples
-from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.agents.waiting_samples import (
+    WaitingTurns,
+    forget_waiting_samples,
+    keep_waiting,
+    take_waiting_samples,
+)
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.agents.agents_releases import release_budget_lines, release_refusal_lines, release_rows
 from meanstream.streaming.agents.drift_figures import DriftsOfReleases
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal
@@ -57,7 +68,6 @@ class ReleaseShard(Step):
     AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
     CHANGES = BagStateSpec("changes", BytesCoder())
     HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
-    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())  # of an older version: now the agents say it
     LEDGER = BagStateSpec("ledger", BytesCoder())
     TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
@@ -66,7 +76,7 @@ class ReleaseShard(Step):
         self,
         settings: AgentsSettings,
         windows: AgentWindows,
-        secret: SecretPlace,
+        secret: SecretLocation,
         owner: StateOwner,
         *,
         final_release: bool,
@@ -86,24 +96,33 @@ class ReleaseShard(Step):
         self._known: dict[int, tuple[bytes, AgentShard]] = {}
         counted = ("agents", "exhausted", "releases", "refusals", "drifts", "drift_warnings")
         self._counters = {name: metric_counter(name) for name in counted}
-        reasons = ("late", "duplicate", TOO_MANY, *UNCOUNTED.values())
+        reasons = ("late", "duplicate", TOO_MANY, FORGOTTEN, *UNCOUNTED.values())
         self._rejected = {reason: metric_counter("rejected_", reason) for reason in reasons}
         self._lasted, self._lag = DistributionOf("batch_milliseconds"), DistributionOf("release_lag_milliseconds")
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
-        element: tuple[int, Packed | Tick],
+        element: tuple[int, ForShard],
         waiting: Any = beam.DoFn.StateParam(WAITING),
         ticks: Any = beam.DoFn.StateParam(TICKS),
         timer: Any = beam.DoFn.TimerParam(DUE),
         state: Any = beam.DoFn.StateParam(AGENTS),
         head: Any = beam.DoFn.StateParam(HEAD),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
+        changes: Any = beam.DoFn.StateParam(CHANGES),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
     ) -> None:
-        """Keep samples until their window has ended."""
-        self._mark.claim(made, waiting, ticks, state, head, charges)
+        """Keep samples until their window has ended; forget an agent at once."""
+        self._mark.claim(made, waiting, ticks, state, head)
+        if isinstance(element[1], ForgetAgent):
+            forget_waiting_samples(waiting, element[1].agent)
+            journal = StateJournal(state, changes, head)
+            shard = self._shard(element[0], journal, ledger)
+            shard.forget(element[1].agent, keyed_owner_words)
+            journal.save(None, shard.to_bytes)
+            self._known[element[0]] = journal.mark, shard
+            return
         keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
@@ -117,21 +136,20 @@ class ReleaseShard(Step):
         state: Any = beam.DoFn.StateParam(AGENTS),
         changes: Any = beam.DoFn.StateParam(CHANGES),
         head: Any = beam.DoFn.StateParam(HEAD),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Let the windows that have ended be released, all of them in one turn."""
-        self._mark.claim(made, waiting, ticks, state, head, charges)
+        self._mark.claim(made, waiting, ticks, state, head)
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
         began, tick = perf_counter(), due[-1]
         samples = take_waiting_samples(waiting, tick.number, self._windows)
         journal = StateJournal(state, changes, head)
-        shard = self._shard(key, journal, charges, ledger)
+        shard = self._shard(key, journal, ledger)
         known = shard.agents.n_agents
         rows = ReleaseLedger(shard.spend, ledger.read)
         turn = shard.turn(samples, keyed_owner_words, due, self._windows, final_release=self._final_release)
@@ -159,7 +177,7 @@ class ReleaseShard(Step):
         end = self._windows.end(tick.number)
         self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
 
-    def _shard(self, key: int, journal: StateJournal, charges: Any, ledger: Any) -> AgentShard:
+    def _shard(self, key: int, journal: StateJournal, ledger: Any) -> AgentShard:
         """Make the shard of its state; one whose state is still that which it wrote is as it was."""
         known = self._known.pop(key, None)  # until it is written again it is not to be found
         if known is not None and known[0] == journal.mark:
@@ -168,10 +186,7 @@ class ReleaseShard(Step):
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
         encoded, changes = journal.read()
         before = None
-        if encoded and not journal.mark:  # of an older version
-            before = SpendLedger(charges.read() or b"")
-            charges.clear()
-        elif not encoded:  # a shard that begins, or one whose agents were lost
+        if not encoded:  # a shard that begins, or one whose agents were lost
             before = charges_of_rows(ledger.read())
         return AgentShard(self._settings, self._noise, encoded, changes, most=self._most, charges=before)
 
@@ -181,7 +196,7 @@ class ReleaseShard(Step):
             rows = release_rows([batch], names, settings)
             lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings).lines
             for line in lines:
-                yield TaggedOutput(REFUSALS, at_window_time(time, Refusal.model_validate_json(line)))
+                yield TaggedOutput(REFUSALS, with_window_time(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
         self._counters["releases"].inc(len(goes))
@@ -196,15 +211,15 @@ class ReleaseShard(Step):
             time=batch.time[goes],
             words=shard.words[who],
         )
-        yield at_window_time(time, public)
+        yield with_window_time(time, public)
         self._counters["exhausted"].inc(len(batch.exhausted))
         for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
-            yield TaggedOutput(NOTICES, at_window_time(time, BudgetEvent.model_validate_json(line)))
+            yield TaggedOutput(NOTICES, with_window_time(time, BudgetEvent.model_validate_json(line)))
         drifts = DriftsOfReleases.of([batch], np.flatnonzero(refused).tolist())
         self._counters["drifts"].inc(drifts.drifts)
         self._counters["drift_warnings"].inc(drifts.warnings)
         for line in drifts.lines(names).lines:
-            yield TaggedOutput(DRIFTS, at_window_time(time, DriftEvent.model_validate_json(line)))
+            yield TaggedOutput(DRIFTS, with_window_time(time, DriftEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
         who, place = np.unique(turn.own.agent, return_inverse=True)
@@ -218,4 +233,4 @@ class ReleaseShard(Step):
             part=turn.part,
             newest=newest,
         )
-        return TaggedOutput(OWN, at_window_time(self._windows.released(number), batch))
+        return TaggedOutput(OWN, with_window_time(self._windows.released(number), batch))

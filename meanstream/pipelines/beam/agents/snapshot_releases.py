@@ -1,4 +1,4 @@
-"""Everybody's newest release as one population per window, and agents answered with it: to be applied alone, too."""
+"""Everyone's newest release as one population per window, and agents answered with it: to be applied alone, too."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from meanstream.pipelines.beam.worker.beam_windows import ForGood
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_shards,
+    require_histogram_of_quantiles,
     require_populations,
-    require_told_quantiles,
     shown_settings,
 )
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
@@ -40,7 +40,7 @@ _EITHER = typehints.Tuple[int, bytes]
 
 
 class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
-    """Public: releases to the population that everybody's newest one shows, once per window.
+    """Public: releases to the population that everyone's newest one shows, once per window.
 
     Input: `Released` of `ReleaseMeans`; or releases from anywhere, `Release` events or batches `AgentReleases` in the
     global window, as those have them who read a topic of releases and nothing else. Each counts in the window of its
@@ -64,7 +64,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         Of one's own agents' `Released`, of as many shards: windows in which there are own samples have a population
         too, so that they can be answered. Where the input is `Released` it has them.
     max_samples : int, optional
-        Of releases from anywhere: so many samples an agent has at most; see `PossibleReleases`. What cannot have been
+        Of releases from anywhere: that many samples an agent has at most; see `PossibleReleases`. What cannot have been
         made with the settings is left out and counted by reason.
 
     Examples
@@ -96,7 +96,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         shards = as_shards(shards)
         PossibleReleases(as_kind("settings", settings, AgentsSettings), max_samples)  # refused here if it cannot be
         self._settings = settings
-        self._options = require_told_quantiles(settings, options or EngineOptions())
+        self._options = require_histogram_of_quantiles(settings, options or EngineOptions())
         self._windows = windows or AgentWindows(refresh=None)
         self._shards = shards
         self._ticks = ticks
@@ -109,7 +109,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         return shown_settings(self._settings, refresh=self._windows.refresh, shards=self._shards)
 
     def expand(self, made: Released | beam.PCollection) -> beam.PCollection:
-        """Keep everybody's newest per shard; join the shards; fit."""
+        """Keep everyone's newest per shard; join the shards; fit."""
         require_populations((made.releases if isinstance(made, Released) else made).pipeline)
         keyed, all_ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
         given = self._settings, self._options, self._windows, self._owner
@@ -163,7 +163,7 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
     windows : AgentWindows
         Those of the agents' own `ReleaseMeans`, and of `SnapshotReleases`.
     population : PCollection of FittedReleases
-        Of `SnapshotReleases`: of our own releases, or of those that everybody has published.
+        Of `SnapshotReleases`: of our own releases, or of those that everyone has published.
     shards : int
         As for `ReleaseMeans`: the most workers that can share the answers.
     """
@@ -180,7 +180,7 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._shards = shards = as_shards(shards)
         self._settings = as_kind("settings", settings, AgentsSettings)
-        self._options = require_told_quantiles(settings, options)
+        self._options = require_histogram_of_quantiles(settings, options)
         self._windows = windows
         self._population = population
         self._owner = StateOwner(settings={**agents_part_state(settings, windows, shards), "state": "answers"})

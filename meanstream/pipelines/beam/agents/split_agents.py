@@ -15,7 +15,7 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForgetAgent
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
@@ -27,7 +27,7 @@ from meanstream.pipelines.beam.input.beam_intake import (
     intake_rejected,
 )
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.streaming.events.event_columns import numbered_columns_together
 
 NOTES = "notes"
@@ -49,6 +49,7 @@ class SplitByShard(Step):
     def setup(self) -> None:
         """Begin without agents."""
         self._directory = AgentDirectory(self._shards)
+        self._words = RememberedWords()
         self._reader = SampleReader(self._intake)
 
     def start_bundle(self) -> None:
@@ -56,7 +57,10 @@ class SplitByShard(Step):
         self._reader.start()
 
     def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
-        """Take a sample, or a batch of them."""
+        """Take a sample, or a batch of them; send on whom to forget."""
+        if isinstance(element, ForgetAgent):
+            shard = int(self._words.of([element.agent])[0, 1] % np.uint64(self._shards))
+            return [*self._split(), (shard, element)]  # what came before it goes before it
         return self._split() if self._reader.add(element, time) else None
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -83,7 +87,7 @@ class SplitByShard(Step):
         yield from split_columns(names, agent, columns, self._directory, first)
         shard = self._directory.of(names, agent)[1][agent]
         for note in ticks_noted(columns["time"], shard, self._windows):
-            yield TaggedOutput(NOTES, at_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class AgentDirectory:
@@ -105,7 +109,7 @@ class AgentDirectory:
         self._shard = np.full(len(names), -1, np.int16)
 
     def of(self, names: list[str], agent: Ints) -> tuple[Ints, npt.NDArray[np.int16]]:
-        """Give the agents that occur, and the shard of everybody in the directory; -1 for who never occurred."""
+        """Give the agents that occur, and the shard of everyone in the directory; -1 for who never occurred."""
         if names is not self._names or len(names) < len(self._shard):
             self._open(names)
         elif len(names) > len(self._shard):
@@ -132,23 +136,23 @@ def split_columns(
     """Private: give samples to the shards of their agents, each as early as the earliest of them came.
 
     Columns are those of `AgentSamples`, apart from the agent; without a key where no sample has an id, without a person
-    where persons are not told apart.
+    where persons are not distinguished.
     """
     occur, shard_of = directory.of(names, agent)
     who = occur[np.argsort(shard_of[occur], kind="stable")]  # shard by shard
     many = np.bincount(shard_of[who], minlength=directory.shards)
     first = np.cumsum(many) - many
-    place_of = np.zeros(len(names), np.int64)
-    place_of[who] = np.arange(len(who)) - np.repeat(first, many)
+    canonical_location = np.zeros(len(names), np.int64)
+    canonical_location[who] = np.arange(len(who)) - np.repeat(first, many)
     # Few shards fit into bytes, which are sorted by radix in one pass.
     shard = shard_of.astype(np.uint8 if directory.shards <= 2**8 else np.uint16).take(agent)
     order = np.argsort(shard, kind="stable")
     edges = np.cumsum(np.bincount(shard, minlength=directory.shards)).tolist()
     none = np.zeros(0, np.uint64)
-    taken = {"key": none, "person": none, **columns, "agent": pack_narrow(place_of).take(agent)}
+    taken = {"key": none, "person": none, **columns, "agent": pack_narrow(canonical_location).take(agent)}
     taken = {name: column.take(order) if len(column) else column for name, column in taken.items()}
     for number in np.flatnonzero(many).tolist():
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
         samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
-        yield at_window_time(time, (number, pack_for_coder(samples)))
+        yield with_window_time(time, (number, pack_for_coder(samples)))

@@ -32,7 +32,7 @@ class TickShards(beam.PTransform):  # type: ignore[misc]
 
     Parameters
     ----------
-    everybody : bool
+    everyone : bool
         Whether every shard has a tick of every window: where event time alone makes a release due.
     """
 
@@ -120,7 +120,7 @@ class _Some(Step):
         self._whole = whole
 
     def process(self, element: tuple[int, ForShard]) -> Iterator[tuple[int, ForShard]]:
-        """Hand on what is asked for."""
+        """Hand on what is requested."""
         if (element[0] == self._shards) is self._whole:
             yield (0, element[1]) if self._whole else element
 

@@ -21,7 +21,15 @@ from meanstream.pipelines.beam.agents.agents_coders import (
     packed_sample_times,
     unpack_for_coder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, ForShard, Packed, Tick, Ticks, ticks_joined
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentSamples,
+    ForShard,
+    Packed,
+    Tick,
+    Ticks,
+    ticks_joined,
+    without_agent,
+)
 from meanstream.pipelines.beam.agents.agents_windows import MILLI, AgentWindows
 
 _TARGET = struct.Struct("<q?")  # the window that the timer is set to, and whether a turn was put off to it
@@ -35,7 +43,7 @@ class WaitingTurns:
     ticks : bag state
         Of encoded ticks.
     target : cell
-        What the timer is set to. State of an older version has none, and a timer for each tick.
+        What the timer is set to.
     timer : timer
         Of event time.
     when : callable
@@ -100,7 +108,7 @@ def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> li
     rest: list[bytes] = []
     for encoded in waiting.read():
         times = packed_sample_times(encoded)
-        if times is not None and windows.number(np.array(times[:1]))[0] > number:
+        if windows.number(np.array(times[:1]))[0] > number:
             rest.append(encoded)
             continue
         now, later = waiting_up_to([unpack_for_coder(encoded)], number, windows)
@@ -110,6 +118,15 @@ def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> li
     for encoded in rest:
         waiting.add(encoded)
     return taken
+
+
+def forget_waiting_samples(waiting: Any, agent: str) -> None:
+    """Take the samples of an agent out of a bag, and its name."""
+    kept = [without_agent(unpack_for_coder(encoded), agent) for encoded in waiting.read()]
+    waiting.clear()
+    for part in kept:
+        if len(part):
+            waiting.add(pack_for_coder(part).encoded)
 
 
 def waiting_up_to(

@@ -19,11 +19,12 @@ from meanstream.pipelines.beam.beam_runners import (
     runner_arguments,
     runner_offset_ranges,
     runner_offsets_held_now,
-    runner_secret_place,
+    runner_secret_location,
 )
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
+from meanstream.pipelines.beam.template.template_command import template_command_on_dataflow
 from meanstream.pipelines.beam.worker.worker_secret import require_beam_secret_named
-from meanstream.pipelines.commands.run.checks import check_apart, check_store_place
+from meanstream.pipelines.commands.run.checks import check_apart, check_store_path
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.declared import options_of_host
 from meanstream.pipelines.options.option_errors import Refusals, refusing_options
@@ -58,41 +59,27 @@ class Command:
 
 
 def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
-    """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done.
-
-    Raises
-    ------
-    BadOption
-        Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
-    """
+    """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done."""
     if runner == "DataflowRunner":
-        from meanstream.pipelines.beam.template.template_command import template_command_on_dataflow
-
         template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
-    _refuse_at_once(options, runner)
+    _refuse_together(options, runner)
     with refusing_options():
-        arguments, sinks = runner_arguments(runner, options.runner_arg or []), _sink_places(options.sinks)
+        arguments, sinks = runner_arguments(runner, options.runner_arg or []), _sink_locations(options.sinks)
         settings = command.settings(options)
-        secret = runner_secret_place(options.store, option_environment(options.secret_file))
-        source, more = _source_place(options, options.column_mapping()), options.engine_options()
+        secret = runner_secret_location(options.store, option_environment(options.secret_file))
+        source, more = _source_location(options, options.column_mapping()), options.engine_options()
 
     def run(places: Places) -> dict[str, int]:
         return command.run(
             settings, source, places, secret=secret, engine_options=more, runner=runner, arguments=arguments
         )
 
-    _tell_counters(options, runner, _run_to_places(sinks, run))
+    _print_counters(options, runner, _run_to_sinks(sinks, run))
 
 
-def _refuse_at_once(options: AgentsOptions | RoundsOptions, runner: str) -> None:
-    """Refuse, in one line, all that can be refused without asking a broker.
-
-    Raises
-    ------
-    BadOption
-        Naming every option that breaks a rule.
-    """
+def _refuse_together(options: AgentsOptions | RoundsOptions, runner: str) -> None:
+    """Refuse, in one line, all that can be refused without asking a broker."""
     refusals = Refusals()
     with refusals.collecting():
         runner_arguments(runner, options.runner_arg or [])
@@ -105,10 +92,10 @@ def _refuse_at_once(options: AgentsOptions | RoundsOptions, runner: str) -> None
     with refusals.collecting():
         _check_source_ends(options)
     with refusals.collecting():
-        check_store_place(options.store)
+        check_store_path(options.store)
         check_apart(options, options.store)
     with refusals.collecting():
-        _sink_places(options.sinks)
+        _sink_locations(options.sinks)
     with refusals.collecting():
         require_beam_of_runners()
     with refusals.collecting():
@@ -137,23 +124,17 @@ def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:
     runner_offset_ranges(offsets)
 
 
-def _source_place(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping) -> SourcePlace:
-    """Say what workers read: a file by its whole path, for they may stand elsewhere; of a topic, ranges decided now.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read, or does not hold every offset that is asked for.
-    """
+def _source_location(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping) -> SourceLocation:
+    """Say what workers read: a file by its whole path, for they may stand elsewhere; of a topic, ranges decided now."""
     source = str(options.source)
     if is_kafka_location(source):
         ranges = None if options.offsets is None else runner_offset_ranges(options.offsets)
-        return SourcePlace(location=source, mapping=mapping, ranges=runner_offsets_held_now(source, ranges))
+        return SourceLocation(location=source, mapping=mapping, ranges=runner_offsets_held_now(source, ranges))
     location = str(Path(source).resolve()) if Path(source).is_file() else source
-    return SourcePlace(location=location, mapping=mapping, sort=options.sort)
+    return SourceLocation(location=location, mapping=mapping, sort=options.sort)
 
 
-def _sink_places(sinks: Mapping[str, str]) -> dict[str, Path | str | None]:
+def _sink_locations(sinks: Mapping[str, str]) -> dict[str, Path | str | None]:
     """Give the file or the topic of each role, None for the terminal; files that hold something are refused."""
     places: dict[str, Path | str | None] = {}
     for role, place in sinks.items():
@@ -168,7 +149,7 @@ def _sink_places(sinks: Mapping[str, str]) -> dict[str, Path | str | None]:
     return places
 
 
-def _run_to_places(sinks: Mapping[str, Path | str | None], run: Callable[[Places], dict[str, int]]) -> dict[str, int]:
+def _run_to_sinks(sinks: Mapping[str, Path | str | None], run: Callable[[Places], dict[str, int]]) -> dict[str, int]:
     """Run a pipeline in silence, then show what goes to the terminal; return the pipeline's counters."""
     with tempfile.TemporaryDirectory() as folder, quiet_runner():
         files = {role: Path(folder, f"{role}.jsonl") for role in sinks}
@@ -180,7 +161,7 @@ def _run_to_places(sinks: Mapping[str, Path | str | None], run: Callable[[Places
     return counters
 
 
-def _tell_counters(options: AgentsOptions | RoundsOptions, runner: str, counters: Mapping[str, int]) -> None:
+def _print_counters(options: AgentsOptions | RoundsOptions, runner: str, counters: Mapping[str, int]) -> None:
     """Say what was done."""
     if options.json:
         print_options_json({"runner": runner, **counters})

@@ -46,7 +46,7 @@ class AgentBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> AgentBatch:
         """Read columns."""
-        _, _, columns = unpacked(encoded, "batch")
+        _, columns = unpacked(encoded, "batch")
         names = names_of_packed(columns).to_pylist()
         agent, position = columns["agent"].astype(np.int64), columns["position"].astype(np.int64)
         hashes = (columns.get("key"), position, columns.get("person"))

@@ -25,7 +25,7 @@ Each costs a turn's overhead in every window that it has samples in.
 
 
 BATCH = 1 << 18
-"""Samples are collected, so many at a time, one by one or in batches; a user then has one sum for many samples."""
+"""Samples are collected, that many at a time, one by one or in batches; a user then has one sum for many samples."""
 
 
 MAX_REMEMBERED = 1 << 20

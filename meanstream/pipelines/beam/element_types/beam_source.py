@@ -12,7 +12,7 @@ from meanstream.streaming.sources.source_protocol import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePlace:
+class SourceLocation:
     """A file, or ranges of a topic, that a worker can read: what the engine takes, it takes.
 
     Parameters

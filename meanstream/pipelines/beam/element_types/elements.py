@@ -131,20 +131,7 @@ class ElementParts:
         self._wanted = {part for part in (*given.parts().values(), TIME) if isinstance(part, str)}
 
     def of(self, element: Any, stamp: int) -> list[Any]:
-        """Take agent, value or coordinates, time and, where there are any, id and person.
-
-        Parameters
-        ----------
-        element
-            Anything.
-        stamp : int
-            Its timestamp, microseconds.
-
-        Raises
-        ------
-        BadElementError
-            With the reason, if it is no sample.
-        """
+        """Take agent, value or coordinates, time and, where there are any, id and person."""
         try:
             agent, value, time, name = self._raw(element, stamp)
             row = [_text(agent, "agent"), *self._values(value), _seconds(time)]

@@ -27,13 +27,7 @@ def beam_event_to_json(values: list[Any]) -> bytes:
 
 
 def beam_event_from_json(encoded: bytes) -> list[Any]:
-    """Read what `beam_event_to_json` wrote.
-
-    Raises
-    ------
-    DamagedBytesError
-        If it is of another version, or something else.
-    """
+    """Read what `beam_event_to_json` wrote."""
     try:
         values = json.loads(encoded)
     except ValueError:
@@ -88,25 +82,13 @@ typecoders.registry.register_coder(EventLines, EventLinesCoder)
 
 
 def check_beam_events(kind: Any, trust: Trust) -> None:
-    """Refuse a PCollection of private events at a public topic before anything runs, where it says what it holds.
-
-    Raises
-    ------
-    TypeError
-        Naming the type.
-    """
+    """Refuse a PCollection of private events at a public topic before anything runs, where it says what it holds."""
     if isinstance(kind, type) and issubclass(kind, Event):
         check_sink_trust(trust, kind)
 
 
 def beam_events_as_lines(element: Any, trust: Trust) -> EventLines:
-    """Give the lines of an element on its way to a topic: an event, or many.
-
-    Raises
-    ------
-    TypeError
-        If it is neither, or private and the topic is not.
-    """
+    """Give the lines of an element on its way to a topic: an event, or many."""
     if isinstance(element, Event):
         element = encode_lines(type(element), [element])
     if not isinstance(element, EventLines):

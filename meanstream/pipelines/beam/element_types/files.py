@@ -24,7 +24,7 @@ def file_in_bucket(location: str) -> bool:
 
 @contextmanager
 def local_file(location: str) -> Iterator[str]:
-    """Give the path of a file; one in a bucket is copied first, and the copy goes when nobody holds it open any more.
+    """Give the path of a file; one in a bucket is copied first, and the copy goes when no one holds it open any more.
 
     Readers of files seek, so that a stream from the network is not enough for them.
     """

@@ -22,9 +22,9 @@ from meanstream.streaming.store.state_snapshot import (
 )
 
 VERSION = 1
-SHARD, LATEST = ("shard 2", "shard"), ("latest shard 2", "latest shard")
-"""Kinds of the whole of a shard's state: that of today, and the one before there were changes beside it."""
-KEPT = frozenset({*SHARD, *LATEST, "charged", "federation", "partial", "own", "fitted"})
+SHARD, LATEST = "shard 2", "latest shard 2"
+"""Kinds of the whole of a shard's state."""
+KEPT = frozenset({SHARD, LATEST, "charged", "federation", "partial", "own", "fitted"})
 VIEWED = frozenset({"samples"})
 NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 
@@ -36,24 +36,16 @@ def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | 
     return write({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
 
 
-def unpacked(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
-    """Read what `packed` wrote.
-
-    Raises
-    ------
-    DamagedBytesError
-        If the bytes are of another version or kind.
-    CorruptedSnapshotError
-        If they are none of ours; of what is kept, if a byte was changed.
-    """
-    if kinds[0] in KEPT:
+def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
+    """Read what `packed` wrote."""
+    if kind in KEPT:
         columns = decode_snapshot_columns(encoded)
     else:
-        columns = (view_snapshot_columns if kinds[0] in VIEWED else read_snapshot_columns)(encoded)
-    version, kind, head = json.loads(columns.pop("").tobytes())
-    if version != VERSION or kind not in kinds:
+        columns = (view_snapshot_columns if kind in VIEWED else read_snapshot_columns)(encoded)
+    version, found, head = json.loads(columns.pop("").tobytes())
+    if version != VERSION or found != kind:
         raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
-    return kind, head, columns
+    return head, columns
 
 
 def packed_columns_of(releases: ReleaseColumns) -> Columns:

@@ -1,6 +1,6 @@
 """Private: elements of a user's pipeline to samples, each on its own; what is no sample goes out with its reason.
 
-What becomes of an element depends on nothing beside it: not on its neighbors, its bundle or the number of workers.
+What becomes of an element depends on nothing next to it: not on its neighbors, its bundle or the number of workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from meanstream.pipelines.beam.element_types.elements import BadElementError, El
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, dead_letters_of_parse
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns, no_sample_columns
 from meanstream.streaming.events.times import EARLIEST, LATEST
 from meanstream.streaming.sources.decode import Decoder
@@ -53,7 +53,7 @@ class SampleIntake:
         Whether plain tuples are samples.
     coordinates : int
         Of a vector; 0 where a value is one number.
-    secret : SecretPlace
+    secret : SecretLocation
         Where the secret is that keys the hash of ids; read only where there are any.
     max_future : float
         Seconds that a sample may lie ahead of the worker's clock.
@@ -66,7 +66,7 @@ class SampleIntake:
     fields: SampleFields
     tuples: bool
     coordinates: int
-    secret: SecretPlace
+    secret: SecretLocation
     max_future: float
     persons: bool = False
     privacy_unit: PrivacyUnit = "sample"
@@ -77,7 +77,7 @@ class SampleIntake:
         fields: SampleFields,
         default: SampleFields,
         *,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         max_future: float | None,
         coordinates: int = 0,
         privacy_unit: PrivacyUnit = "sample",
@@ -89,19 +89,13 @@ class SampleIntake:
             fields=fields,
             tuples=fields == default,
             coordinates=coordinates,
-            secret=SecretPlace() if secret is None else as_kind("secret", secret, SecretPlace),
+            secret=SecretLocation() if secret is None else as_kind("secret", secret, SecretLocation),
             max_future=limit,
             privacy_unit=privacy_unit,
         )
 
     def taking(self, pcoll: beam.PCollection, *, owner: str) -> SampleIntake:
-        """Hold it to the PCollection of samples: its window, and its schema, if it has one.
-
-        Raises
-        ------
-        ValueError
-            Naming the parameter, the rule and the value.
-        """
+        """Hold it to the PCollection of samples: its window, and its schema, if it has one."""
         window_fn = pcoll.windowing.windowfn
         require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
         names = None if _is_batch(pcoll.element_type) else element_fields(pcoll.element_type)
@@ -141,7 +135,7 @@ class SampleReader:
         self.first: Timestamp | None = None
 
     def add(self, element: Any, time: Timestamp) -> bool:
-        """Take an element; say whether there are so many that they should be read now."""
+        """Take an element; say whether there are that many that they should be read now."""
         if self.first is None or time.micros < self.first.micros:
             self.first = time
         if isinstance(element, SampleColumns):
@@ -224,7 +218,7 @@ class SampleReader:
 
 
 def _is_whole(batch: SampleColumns, coordinates: int) -> bool:
-    """Say whether the columns of a batch belong together, and are samples of the kind that is asked for."""
+    """Say whether the columns of a batch belong together, and are samples of the kind that is requested."""
     n = len(batch.agent)
     columns = (batch.time, batch.position, *(one for one in (batch.key, batch.person) if one is not None))
     if batch.value.shape != ((n, coordinates) if coordinates else (n,)) or any(len(one) != n for one in columns):

@@ -1,4 +1,4 @@
-"""What any source gives as a message: its value, what stands beside it, and what tells it from another."""
+"""What any source gives as a message: its value, what stands next to it, and what tells it from another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Message(NamedTuple):
     ----------
     value : bytes or None
         What a sample is read from.
-    beside : mapping
+    next to : mapping
         Other parts by their names: `@key`, `@topic`, `@headers`, and `@timestamp` in milliseconds.
     name : str
         The same each time it is delivered, and no other's; empty if nothing tells.
@@ -51,11 +51,6 @@ NOTHING = Message(None)
 def require_messages(element_type: Any, value: str, wanted: Sequence[str]) -> None:
     """Hold the type of a PCollection to what is read of its messages.
 
-    Raises
-    ------
-    ValueError
-        If they have no such field, or nothing beside their values where a part is read from that.
-
     Examples
     --------
     >>> require_messages(bytes, "value", ["@key"])
@@ -73,17 +68,7 @@ def require_messages(element_type: Any, value: str, wanted: Sequence[str]) -> No
 
 
 def message_of_element(element: Any, stamp: int, *, field: str = VALUE) -> Message:
-    """Take a message out of an element: bytes, text, a pair of key and value, a Pub/Sub message, or a row with a field.
-
-    Parameters
-    ----------
-    element
-        Anything; what is none of these is `NOTHING`.
-    stamp : int
-        Its timestamp, microseconds: `@timestamp`, unless a field of that name says otherwise.
-    field : str
-        Which field of a row is the value.
-    """
+    """Take a message out of an element: bytes, text, a key and a value, a Pub/Sub message, or a row with a field."""
     try:
         return _taken(element, stamp, field)
     except Exception:

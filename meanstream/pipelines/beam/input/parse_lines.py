@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal, get_args
 
@@ -11,18 +11,21 @@ import numpy as np
 from apache_beam.coders import typecoders
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.operators.records import Floats
+from meanstream.operators.records import Floats, Ints
 from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
 from meanstream.pipelines.beam.element_types.events import EventCoder
-from meanstream.pipelines.beam.input.csv_lines import CsvValues
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_places
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_positions
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.connection.values import PartitionRecords
+from meanstream.streaming.kafka.connection.values import PartitionRecords, block_of_values
 from meanstream.streaming.kafka.reading.kafka_messages import TopicParser, topic_parser
+from meanstream.streaming.sources.decode import Decoder, RawColumns
+from meanstream.streaming.sources.formats.csv_file import CsvFormat
 from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.record_paths import Places
+from meanstream.streaming.sources.source_records import RecordParser
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 
 DEAD_LETTERS = "dead_letters"
@@ -56,7 +59,7 @@ class MessageParser:
     ----------
     mapping : ColumnMapping
         Which field means what.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where the secret is from which hashes of ids and persons are keyed; used only if there is such a column.
     max_future : float
         Seconds that a sample may lie ahead of the clock.
@@ -71,16 +74,18 @@ class MessageParser:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         max_future: float,
         privacy_unit: PrivacyUnit,
         location: KafkaLocation | None = None,
         columns: tuple[str, ...] | None = None,
     ) -> None:
-        key = b"" if not mapping.optional else key_derived_from_secret((secret or SecretPlace()).load(), "sample ids")
+        key = (
+            b"" if not mapping.optional else key_derived_from_secret((secret or SecretLocation()).load(), "sample ids")
+        )
         self._parser = value_parser(mapping, location, columns, id_key=key)
         self.wanted = self._parser.wanted
-        """What messages must bring beside their values."""
+        """What messages must bring next to their values."""
         self._max_future = max_future
         self._private = privacy_unit == "user"
 
@@ -130,7 +135,7 @@ def dead_letters_of_parse(
     """Redacted: why and where, never what it said; public for agents."""
     kind = dead_letter_kind_of_parse(privacy_unit)
     position = np.array(rejects.position, np.int64)
-    places = zip(column_partitions(position).tolist(), column_places(position).tolist(), strict=True)
+    places = zip(column_partitions(position).tolist(), column_positions(position).tolist(), strict=True)
     for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
         yield kind(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
 
@@ -138,3 +143,45 @@ def dead_letters_of_parse(
 def parsed_timestamp(seconds: Floats | np.float64) -> Timestamp:
     """Give Beam's time, rounded down."""
     return Timestamp(micros=int(np.floor(seconds * 1e6)))
+
+
+class CsvValues:
+    """Values that are one line each, of the same columns; one that holds more lines is malformed.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Names of the fields, in order.
+    mapping : ColumnMapping
+        Which column means what.
+    decoder : Decoder
+        Of the source.
+    places : mapping of str to places, optional
+        Of no meaning here: a field has its column.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        mapping: ColumnMapping,
+        decoder: Decoder,
+        places: Mapping[str, Places] | None = None,  # noqa: ARG002 - as other parsers of values are made
+    ) -> None:
+        mapping.require_table("lines of CSV")
+        self._parser = RecordParser(CsvFormat(list(columns), ",", mapping), mapping, decoder=decoder)
+
+    def parse(
+        self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
+    ) -> list[SampleColumns]:
+        """Parse all at once."""
+        values = [value or b"" for value in records.values]
+        lines = [value.removesuffix(b"\n").removesuffix(b"\r") for value in values]
+        single = np.fromiter(
+            (b"\n" not in one and b"\r" not in one and one != b"" for one in lines), np.bool_, len(lines)
+        )
+        for place in np.flatnonzero(~single).tolist():
+            rejects.add("malformed", int(number[place]), len(values[place]))
+        kept = [line for line, good in zip(lines, single.tolist(), strict=True) if good]
+        if not kept:
+            return []
+        return [self._parser.parse(block_of_values(kept, number[single]), rejects, beside)]

@@ -33,9 +33,9 @@ from meanstream.pipelines.beam.input.parse_lines import (
     value_parser,
 )
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import SampleColumns, column_position
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import HEADERS, PartitionRecords
@@ -78,7 +78,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
     `value` and, where they are there, `key`, `timestamp` (milliseconds), `topic`, `partition`, `offset` and `headers`,
     as `ReadFromKafka(with_metadata=True)` gives them; or Pub/Sub messages. A value is a JSON object or, with `columns`,
     a line of CSV or, with `registry_of`, what a Schema Registry says. Everything else is `malformed`. `mapping` may
-    read a part from beside the value (`@key`, `@topic`, `@header.NAME`, and `@timestamp`, which is the element's own
+    read a part from next to the value (`@key`, `@topic`, `@header.NAME`, and `@timestamp`, which is the element's own
     where a row has no such field).
 
     A source that gives a message again gives a sample again. What tells samples apart is the column of ids or, without
@@ -102,7 +102,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         The field that is the message, where elements have fields.
     name : str
         What dead letters call the source.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Messages of a batch, at most.
@@ -138,7 +138,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         registry_of: str | None = None,
         value: str = VALUE,
         name: str = "messages",
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         privacy_unit: PrivacyUnit = "user",
@@ -157,7 +157,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         given = None if columns is None else tuple(columns)
         self._wanted = value_parser(mapping, columns=given).wanted
         self._letter, self._value = dead_letter_kind_of_parse(privacy_unit), value
-        secret = None if not mapping.optional else secret or SecretPlace()
+        secret = None if not mapping.optional else secret or SecretLocation()
         self._parse = ParseEach(
             name, mapping, secret, batch_size, max_future, privacy_unit, given, registry_of, value, self._wanted
         )
@@ -193,7 +193,7 @@ class _Rows(Step):
         columns = element.agent.tolist(), element.value.tolist(), element.time.tolist()
         for agent, value, time in zip(*columns, strict=True):
             row = SampleRow(element.names[agent], value, time)
-            yield at_window_time(parsed_timestamp(np.float64(time)), row)
+            yield with_window_time(parsed_timestamp(np.float64(time)), row)
 
 
 class ParseEach(Step):
@@ -203,7 +203,7 @@ class ParseEach(Step):
         self,
         name: str,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         batch_size: int,
         max_future: float,
         privacy_unit: PrivacyUnit,
@@ -254,7 +254,7 @@ class ParseEach(Step):
         rows, none = np.arange(len(messages)), np.zeros(len(messages), np.int64)
         samples, rejects = self._parser.parse(PartitionRecords(none, rows, [one.value for one in messages], beside))
         if len(samples):
-            found = parsed_compact(_told_apart(samples, messages))
+            found = parsed_compact(_distinguish(samples, messages))
             yield WindowedValue(found, parsed_timestamp(samples.time.min()), (GlobalWindow(),))
         kind = dead_letter_kind_of_parse(self._unit)
         for reason, row, size in zip(rejects.reason, rejects.position, rejects.size, strict=True):
@@ -263,7 +263,7 @@ class ParseEach(Step):
             yield TaggedOutput(REJECTED, WindowedValue(letter, first, (GlobalWindow(),)))
 
 
-def _told_apart(samples: SampleColumns, messages: Sequence[Message]) -> SampleColumns:
+def _distinguish(samples: SampleColumns, messages: Sequence[Message]) -> SampleColumns:
     """Give samples the places of their messages and, where they have no ids, keys of what tells messages apart."""
     row = samples.position.tolist()
     names = [messages[place].name for place in row] if samples.key is None else []

@@ -1,4 +1,4 @@
-"""A Kafka topic into a pipeline, without a JVM: exactly the offsets that are asked for, or all that ever comes."""
+"""A Kafka topic into a pipeline, without a JVM: exactly the offsets that are requested, or all that ever comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meanstream.pipelines.beam.input.parse_lines import DEAD_LETTERS, UNITS, Pri
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, PartitionRange
 from meanstream.pipelines.beam.kafka.read_kafka import TURN_SECONDS, PlanRanges, ReadPartition, ReadRange
 from meanstream.pipelines.beam.worker.transform_arguments import as_seconds
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -48,7 +48,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     the lateness that they shall allow. Of rounds (`privacy_unit="user"`) it is the clock, once all was read that was
     there at that moment: samples' times are protected. Where reading ends, no sample of rounds is late. A runner's
     checkpoint holds offset and event time of each partition, and reading resumes there, on any worker. No consumer
-    group is joined and nothing is committed to Kafka, so that a topic can be read beside an engine and as often as one
+    group is joined and nothing is committed to Kafka, so that a topic can be read next to an engine and as often as one
     likes.
 
     Ranges and `until_end` run on every runner. Without end: on Flink, with `--streaming`, `--checkpointing_interval`
@@ -70,16 +70,16 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         Replay: first offset and the offset after the last one of each partition that is read, and nothing else.
     until_end : bool
         Without `ranges`: read what the topic holds when the pipeline begins. False: go on for ever.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Records of a batch, at most.
     max_future : float
-        Seconds that a sample may lie ahead of the clock; one that lies further would move event time for everybody.
+        Seconds that a sample may lie ahead of the clock; one that lies further would move event time for everyone.
     turn : float or str
-        Without end: a partition has one turn in so many seconds, 1 to 300. While it is read no checkpoint is made, and
-        what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something of
-        each turn: docs/beam-running.md says how long a job may read, and how it goes on.
+        Without end: a partition has one turn in that many seconds, 1 to 300. While it is read no checkpoint is made,
+        and what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something
+        of each turn: docs/beam-running.md says how long a job may read, and how it goes on.
     drain : bool
         Without end: read what is there, and then end, so that event time passes all windows. For the last run of a job,
         which goes on from its savepoint.
@@ -88,13 +88,8 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         clock. By default event time waits for every partition.
     privacy_unit : str
         "user" for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as they tell how
-        many samples somebody sends and when, and event time is the clock. "sample", for agents alone, where that is
+        many samples someone sends and when, and event time is the clock. "sample", for agents alone, where that is
         public. Must be given where reading does not end; else it is "user".
-
-    Raises
-    ------
-    ValueError
-        Here for options; when the pipeline runs, if the topic does not hold every offset that is asked for.
 
     Examples
     --------
@@ -110,7 +105,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         *,
         ranges: Mapping[int, tuple[int, int]] | None = None,
         until_end: bool = True,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         turn: float | str = TURN_SECONDS,
@@ -142,7 +137,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         require(1 <= seconds <= MOST_TURN_SECONDS, "turn", f"be in 1..{MOST_TURN_SECONDS:g} s", seconds)
         require(not (bounded and drain), "drain", "be left out where reading ends", drain)
         kind = ReadRange if bounded else partial(ReadPartition, turn=seconds, drain=drain)
-        secret = None if not mapping.optional else secret or SecretPlace()
+        secret = None if not mapping.optional else secret or SecretLocation()
         self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds, privacy_unit)
 
     def expand(self, pbegin: Any) -> FromKafka:

@@ -61,13 +61,7 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
         )
 
     def try_claim(self, position: Claim) -> bool:
-        """Claim a batch, cut to the range; False if nothing of it is left to claim.
-
-        Raises
-        ------
-        ValueError
-            If it does not begin where the batch before it has ended: records would be lost, or read twice.
-        """
+        """Claim a batch, cut to the range; False if nothing of it is left to claim."""
         if position.start != self._next:
             raise ValueError(f"offsets must be claimed in order from {self._next}, got {position.start}")
         position.following = min(position.following, self._range.stop)

@@ -36,8 +36,8 @@ from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsPro
 from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.reading.partition import PartitionReader, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -107,7 +107,7 @@ def planned_reads(
     until_end: bool,
     name: str = "ranges",
 ) -> list[PartitionRange]:
-    """Give what is to be read: what was asked for, if it is there, or what the topic holds now."""
+    """Give what is to be read: what was requested, if it is there, or what the topic holds now."""
     marks = reader.marks(reader.partitions if ranges is None else ranges)
     if ranges is not None:
         for partition, (start, stop) in ranges.items():
@@ -126,7 +126,7 @@ class ReadRange(Step):
         self,
         location: str,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         batch_size: int,
         max_future: float,
         idle_seconds: float | None,
@@ -182,7 +182,7 @@ class ReadRange(Step):
         samples, rejects = self._parser.parse(taken.records.before(stop))
         if len(samples):
             compact = parsed_compact(with_record_keys(self._reader.log, samples))
-            yield at_window_time(parsed_timestamp(samples.time.min()), compact)
+            yield with_window_time(parsed_timestamp(samples.time.min()), compact)
         for letter in dead_letters_of_parse(rejects, self._name, self._unit):
             yield TaggedOutput(DEAD_LETTERS, letter)
         if len(samples) and not self._by_clock:

@@ -2,7 +2,7 @@
 
 A runner may read records again: after a restore, in a replay, or with a second reader next to a restored one. A mark of
 the highest offset that was counted cannot refuse them. Beam promises no order between steps, so records below the mark
-may not have been counted yet, and would be lost. Whoever counts holds all samples of a window until it ends: there a
+may not have been counted yet, and would be lost. Anyone who counts holds all samples of a window until it ends: there a
 record that comes twice is seen. After that the window is closed, and a record that comes again is late.
 """
 
@@ -22,13 +22,6 @@ def record_keys(log: str, position: Ints) -> Words:
 
     Keys stand in the order of places, so that samples of one time keep the order that they have without keys. Two
     topics share a key only where two numbers of 63 bits, which are hashes, lie as close as places do.
-
-    Parameters
-    ----------
-    log : str
-        What no other topic is called: its id.
-    position : int array
-        Partition and offset, as `meanstream.streaming.events.event_columns.column_position` joins them.
 
     Examples
     --------

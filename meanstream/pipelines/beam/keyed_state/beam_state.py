@@ -16,7 +16,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.keyed_state.state_weight import weigh_state_by_length
 from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.store.store_identity import (
     OtherIdentityError,
     identity_repeated_salt,
@@ -42,12 +42,12 @@ class StateOwner:
     ----------
     settings : mapping
         What the state cannot change, by the names of the options: the deployment's name, privacy parameters, shards...
-    secret : SecretPlace or None
+    secret : SecretLocation or None
         Where workers find the secret; None for state that is made of public data.
     """
 
     settings: Mapping[str, Any]
-    secret: SecretPlace | None = None
+    secret: SecretLocation | None = None
 
     def mark(self) -> StateMark:
         """Make the mark, on a worker."""
@@ -91,20 +91,7 @@ class StateMark:
         self._number = int(made["secret"], 16) % (1 << (63 - KEY_BITS))
 
     def claim(self, made: Any, *kept: Any) -> None:
-        """Write what made a state where it begins; refuse one that something else has made.
-
-        Parameters
-        ----------
-        made : state
-            The cell `MADE`.
-        kept : state
-            Other cells and bags of the key: where they hold something, `made` must.
-
-        Raises
-        ------
-        OtherIdentityError
-            One line that names what differs.
-        """
+        """Write what made a state where it begins; refuse one that something else has made."""
         saved = made.read()
         if not saved:
             if any(map(_holds, kept)):
@@ -120,13 +107,7 @@ class StateMark:
         return self._number << KEY_BITS | shard
 
     def shard(self, key: int) -> int:
-        """Read what `key` gave.
-
-        Raises
-        ------
-        OtherIdentityError
-            If something else has made it: a restored state's.
-        """
+        """Read what `key` gave."""
         if key >> KEY_BITS != self._number:
             raise OtherIdentityError("name, settings, shards and secret must be those that the state was made with")
         return key & ((1 << KEY_BITS) - 1)

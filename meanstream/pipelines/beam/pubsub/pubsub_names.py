@@ -13,20 +13,6 @@ _NAME = r"projects/[a-z][-a-z0-9:.]{4,61}[a-z0-9]/%s/[A-Za-z][-A-Za-z0-9._~+%%]{
 def check_pubsub_name(role: str, kind: str, name: str) -> str:
     """Check the full name of a topic or a subscription; return its last part.
 
-    Parameters
-    ----------
-    role : str
-        Option that named it.
-    kind : str
-        "topics" or "subscriptions".
-    name : str
-        What was typed.
-
-    Raises
-    ------
-    ValueError
-        If it is no such name, or Google's client is not there.
-
     Examples
     --------
     >>> check_pubsub_name("topic", "topics", "projects/my-project/topics/means")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam import coders
+from apache_beam.coders import typecoders
+from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import StandardOptions
 
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.events import VERSION, DamagedBytesError
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, value_parser
 from meanstream.pipelines.beam.input.parse_messages import BATCH, ParseMessages
-from meanstream.pipelines.beam.pubsub.pubsub_message import Message
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 READERS = ("DataflowRunner", "BundleBasedDirectRunner")
@@ -63,7 +67,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         lateness that they shall allow.
     id_label : str, optional
         On Dataflow: attribute by which the runner itself drops repeated messages.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Messages of a batch, at most.
@@ -71,12 +75,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         Seconds that a sample may lie ahead of the clock.
     privacy_unit : str
         "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as
-        they tell how many samples somebody sends and when. "sample", for agents alone, where that is public.
-
-    Raises
-    ------
-    ValueError
-        Here for options; where it is applied, for a runner that cannot read Pub/Sub, or without `--streaming`.
+        they tell how many samples someone sends and when. "sample", for agents alone, where that is public.
 
     Examples
     --------
@@ -92,7 +91,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         *,
         timestamp_attribute: str | None = None,
         id_label: str | None = None,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         privacy_unit: PrivacyUnit = "user",
@@ -128,3 +127,33 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         messages = pbegin | "Read" >> self._messages
         messages.element_type = Message
         return FromPubSub(*(messages | "Parse" >> self._parse))
+
+
+_HEAD = struct.Struct("<BI")
+
+
+class Message(PubsubMessage):  # type: ignore[misc]
+    """Private: names Beam's messages where this coder is to write them; there are none of this class."""
+
+
+class MessageCoder(coders.Coder):  # type: ignore[misc]
+    """Private: a message's data and id. Attributes, times and the ordering key stay behind: nobody reads them."""
+
+    def encode(self, value: PubsubMessage) -> bytes:
+        """Id, then data."""
+        name = (value.message_id or "").encode()
+        return _HEAD.pack(VERSION, len(name)) + name + (value.data or b"")
+
+    def decode(self, encoded: bytes) -> PubsubMessage:
+        """Split them."""
+        if len(encoded) < _HEAD.size or encoded[0] != VERSION:
+            raise DamagedBytesError(f"message must be of version {VERSION}, got others")
+        end = _HEAD.size + _HEAD.unpack_from(encoded)[1]
+        return PubsubMessage(encoded[end:], {}, message_id=encoded[_HEAD.size : end].decode())
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+typecoders.registry.register_coder(Message, MessageCoder)

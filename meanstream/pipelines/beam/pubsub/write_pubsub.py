@@ -29,7 +29,7 @@ class WritePubSub(beam.PTransform):  # type: ignore[misc]
 
     **What is guaranteed.** A bundle is done when the service has taken its messages. A bundle that the runner executes
     again is written again: at least once. What is written again is the same, because noise is keyed by what it is for:
-    whoever drops a `release_id` that it has seen has each release exactly once.
+    anyone who drops a `release_id` that it has seen has each release exactly once.
 
     **Privacy.** A repeated message tells nothing new. Private events are refused unless the topic is declared private.
 

@@ -22,7 +22,7 @@ from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window, r
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 
 SLOTS = 64
 """Of users' budgets: the most workers that can share them."""
@@ -63,7 +63,7 @@ class EnforceBudget(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
-        self._places = places_key(self._owner.load())
+        self._places = slot_key(self._owner.load())
         self._coder = UserBatchCoder()
         self._refused = metric_counter("over_budget")
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
@@ -116,7 +116,7 @@ class EnforceBudget(Step):
         new = spend.spent(batch.words) == 0
         inside = ~new
         names = batch.names.filter(pa.array(new)).to_pylist()
-        inside[new] = admission_names(places_name_hashes(names, self._places), self._most - len(spend))
+        inside[new] = admission_names(slot_name_hashes(names, self._places), self._most - len(spend))
         kept = batch.take(inside)
         self._beyond.inc(batch.n_samples - kept.n_samples)
         return kept

@@ -25,7 +25,7 @@ from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import ForGood
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
@@ -41,7 +41,7 @@ class RunCarried(beam.PTransform):  # type: ignore[misc]
     there a million users a few seconds; what grows with samples is summed up before, on all workers.
     """
 
-    def __init__(self, settings: RoundsSettings, secret: SecretPlace) -> None:
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
         super().__init__()
         self._settings = settings
         self._secret = secret
@@ -72,7 +72,7 @@ class AnswerCarried(Step):
     CARRIED = ReadModifyWriteStateSpec("carried", BytesCoder())
     RELEASE = TimerSpec("release", TimeDomain.WATERMARK)
 
-    def __init__(self, settings: RoundsSettings, secret: SecretPlace) -> None:
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
         self._settings = settings
         self._secret = secret
         self._owner = StateOwner(settings=rounds_deployment_identity(settings), secret=secret)

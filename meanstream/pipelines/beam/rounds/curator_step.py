@@ -31,7 +31,7 @@ from meanstream.pipelines.beam.rounds.known_results import (
 from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Combine, Step, discreet_step
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum
@@ -177,7 +177,7 @@ class ReleaseOnce(Step):
     MADE = MADE
     RELEASED = ReadModifyWriteStateSpec("released", BytesCoder())
 
-    def __init__(self, settings: RoundsSettings, secret: SecretPlace, *, last: bool) -> None:
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation, *, last: bool) -> None:
         self._owner = StateOwner(settings=rounds_deployment_identity(settings), secret=secret)
         self._settings = settings
         self._secret = secret
@@ -213,7 +213,7 @@ class ReleaseOnce(Step):
             raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {sums.release + 1}")
         found = curator_noise_once(this, secret, sums.release, sums.public, sums.tally)
         if isinstance(found, Estimate):
-            metric_counter("rounds_reports_", sums.release).inc(sums.taking)  # everybody who took part is charged once
+            metric_counter("rounds_reports_", sums.release).inc(sums.taking)  # everyone who took part is charged once
             self._rounds.inc()
             self._users.update(sums.taking)
             return WindowEstimate.model_validate_json(estimate_event_line(this, found, sums.taking).lines[0])
@@ -229,7 +229,7 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         With an estimator of central trust.
-    secret : SecretPlace
+    secret : SecretLocation
         Where workers find the secret.
     releases : int
         How many the pipeline is made for.
@@ -242,7 +242,7 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         settings: RoundsSettings,
-        secret: SecretPlace,
+        secret: SecretLocation,
         *,
         releases: int,
         findings: beam.PCollection | None,

@@ -12,7 +12,7 @@ from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, JoinSessions
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
 from meanstream.pipelines.beam.worker.beam_windows import ForGood
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
@@ -20,11 +20,11 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 class JoinUsers(beam.PTransform):  # type: ignore[misc]
     """Private to private: `(shard, ForRound)` with the time of its round to users' sums per window.
 
-    Parameters as for `SummarizeUsers`; without `max_users` whoever made the sums has counted their users.
+    Parameters as for `SummarizeUsers`; without `max_users` anyone who made the sums has counted their users.
     """
 
     def __init__(
-        self, settings: RoundsSettings, secret: SecretPlace, *, shards: int = SHARDS, max_users: int | None = None
+        self, settings: RoundsSettings, secret: SecretLocation, *, shards: int = SHARDS, max_users: int | None = None
     ) -> None:
         super().__init__()
         self._max_users = max_users

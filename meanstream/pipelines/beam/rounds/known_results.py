@@ -2,7 +2,7 @@
 
 Flink's runner (Beam 2.70) cannot make a checkpoint of a step with a side input: its job begins again and again. So a
 step's elements and what is known of their round go, as bytes of their own coders, to the same keys, and are grouped in
-the window that carries the round. The order within a group is anybody's: what the steps make of it are exact sums.
+the window that carries the round. The order within a group is anyone's: what the steps make of it are exact sums.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
         What comes out. By default findings and estimates, as `known_findings_and_estimates` splits them.
     results : PCollection of StageResult, optional
         What a statistician has published: `process(element, findings, results)` gets those of the round, in an order
-        that is the same for everybody. Without this and `findings`, `dofn` is applied as it is.
+        that is the same for everyone. Without this and `findings`, `dofn` is applied as it is.
     """
 
     def __init__(

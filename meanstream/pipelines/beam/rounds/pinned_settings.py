@@ -1,4 +1,4 @@
-"""Which result of a stage users were asked upon: the first one that was accepted, for good, in every pipeline."""
+"""Which result of a stage users were queried upon: the first one that was accepted, for good, in every pipeline."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PinnedResults:
     Notes
     -----
     **Privacy.** A user who answered a stage upon one result and then upon another would have reported twice. A pipeline
-    that begins anew has no state, so what was accepted stands outside of it, as it does in the engine's store. Whoever
-    loses the folder must not run rounds again that were asked before.
+    that begins again has no state, so what was accepted stands outside of it, as it does in the engine's store. Anyone
+    who loses the folder must not run rounds again that were queried before.
     """
 
     def __init__(self, folder: str) -> None:
@@ -37,32 +37,17 @@ class PinnedResults:
     def accepted(
         self, this: WindowRound, stage: int, public: Public, came: Sequence[StageResult], *, shape: tuple[int, ...] = ()
     ) -> tuple[Public | None, int]:
-        """Public: what users are asked upon after a stage, and how many of these results are others.
-
-        Parameters
-        ----------
-        this, public, shape
-            As for `meanstream.streaming.rounds.stage_results.first_accepted_result`.
-        stage : int
-            From 0.
-        came : sequence of StageResult
-            Of this stage, in an order that is the same for everybody.
-
-        Raises
-        ------
-        ValueError
-            If the folder holds something else in the place of a result.
-        """
-        pinned = self._read(self._place(this.id, stage))
+        """Public: what users are queried upon after a stage, and how many of these results are others."""
+        pinned = self._read(self._path_of(this.id, stage))
         if pinned is None:
             found, refused = first_accepted_result(this, public, came, shape=shape)
             if found is None:
                 return None, len(came)
-            pinned = self._keep(self._place(this.id, stage), came[len(refused)])
+            pinned = self._keep(self._path_of(this.id, stage), came[len(refused)])
         others = sum(one.public != pinned.public for one in came)
         return first_accepted_result(this, public, [pinned], shape=shape)[0], others
 
-    def _place(self, round_id: str, stage: int) -> Path:
+    def _path_of(self, round_id: str, stage: int) -> Path:
         name = hashlib.blake2b(round_id.encode(), digest_size=16).hexdigest()
         return self._folder / f"{name}-{stage}.json"
 
@@ -80,7 +65,7 @@ class PinnedResults:
                 return kept
         folder = os.open(self._folder, os.O_RDONLY)
         try:
-            os.fsync(folder)  # before anybody is asked
+            os.fsync(folder)  # before anyone is queried
         finally:
             os.close(folder)
         return result

@@ -20,6 +20,7 @@ import apache_beam as beam
 from apache_beam import typehints
 from apache_beam.transforms.window import WindowFn
 
+from meanstream.operators.estimators.registry import estimator_name
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, sample_batch
 from meanstream.pipelines.beam.element_types.elements import SampleFields
@@ -45,10 +46,10 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     as_shards,
     as_window,
     require_timers,
-    settings_given,
+    settings_from_parameters,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -72,7 +73,7 @@ __all__ = [
     "SampleFields",
     "SampleRow",
     "SampleRows",
-    "SecretPlace",
+    "SecretLocation",
     "SummarizeUsers",
     "Summarized",
     "sample_batch",
@@ -122,8 +123,9 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : str or RoundsSettings
-        A key of `meanstream.operators.estimators.registry.ESTIMATORS`; or all settings, whose name is needed here.
+    estimator : str, class or RoundsSettings
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`, or a class of your own; or all settings, whose
+        name is needed here.
     options, fields, secret, shards
         As for `SummarizeUsers`.
     max_stages : int, optional
@@ -143,11 +145,11 @@ epsilon 1), got None
 
     def __init__(
         self,
-        estimator: str | RoundsSettings,
+        estimator: str | type[Any] | RoundsSettings,
         options: EngineOptions | None = None,
         *,
         fields: SampleFields | None = None,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         shards: int = SHARDS,
         max_stages: int | None = None,
         name: str | None = None,
@@ -159,12 +161,15 @@ epsilon 1), got None
         super().__init__()
         whole = estimator if isinstance(estimator, RoundsSettings) else None
         parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "name": name}
-        given = settings_given(whole, parameters, ("lower", "upper", "epsilon", "window"))
+        given = settings_from_parameters(whole, parameters, ("lower", "upper", "epsilon", "window"))
         if whole is None:
             given["window"] = as_window(given["window"])
-        self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
+        if isinstance(estimator, RoundsSettings):
+            self._settings = estimator
+        else:
+            self._settings = RoundsSettings(estimator=estimator_name(estimator), **given)
         shards = as_shards(shards)
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._shards = shards
         self._stages = rounds_part_stages(self._settings, max_stages)
         self._summarize = SummarizeUsers(self._settings, options, fields=fields, secret=secret, shards=shards)
@@ -188,21 +193,21 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     after the last result that it is given.
 
     **Privacy.** Each user reports once in a round, whatever the statistician publishes, as long as the pipelines of
-    these rounds read the same samples and have one folder of `pins`. Whoever loses the folder must not run rounds again
-    that were asked before: nothing else tells a new pipeline upon what.
+    these rounds read the same samples and have one folder of `pins`. Anyone who loses the folder must not run rounds
+    again that were queried before: nothing else tells a new pipeline upon what.
 
     Parameters
     ----------
     settings : RoundsSettings
         The same as the statistician's.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; the statistician has none.
     results : PCollection of StageResult, optional
         What the statistician has published, bounded: all of it is read before a round is released.
     pins : str or Path, optional
         Needed with `results`, and only then: absolute path of a folder that is there and that all workers share. It
         holds the first result of each stage that was accepted. Every later pipeline of these rounds must be given it:
-        users are asked upon that result, and a contradicting one is refused and counted (`results_refused`).
+        users are queried upon that result, and a contradicting one is refused and counted (`results_refused`).
     options, fields, shards
         As for `SummarizeUsers`.
     """
@@ -213,7 +218,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         options: EngineOptions | None = None,
         *,
         fields: SampleFields | None = None,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         results: beam.PCollection | None = None,
         pins: str | Path | None = None,
         shards: int = SHARDS,
@@ -223,7 +228,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         require((pins is None) == (results is None), "pins", "be given with results, and only then", pins)
         require(pins is None or Path(pins).is_absolute(), "pins", "be an absolute path", pins)
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._results = results
         self._pins = None if pins is None else str(pins)
         self._shards = shards = as_shards(shards)

@@ -170,7 +170,7 @@ class StageTallyCoder(coders.Coder):  # type: ignore[misc]
 
 
 class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
-    """Public: what everybody knows after a stage."""
+    """Public: what everyone knows after a stage."""
 
     def encode(self, value: StageFindings) -> bytes:
         """JSON; a float keeps every bit."""

@@ -156,7 +156,7 @@ class StageTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFindings:
-    """Public: what everybody knows of a round after a stage; before the first, how many users take part.
+    """Public: what everyone knows of a round after a stage; before the first, how many users take part.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ def record_user_words(words: Words) -> tuple[Ints, Ints]:
     order = np.argsort(words[:, 0], kind="stable")
     ordered = words[order]
     same = ordered[1:, 0] == ordered[:-1, 0]
-    if np.any(same & (ordered[1:, 1] != ordered[:-1, 1])):  # never, unless somebody wants it
+    if np.any(same & (ordered[1:, 1] != ordered[:-1, 1])):  # never, unless someone wants it
         order = np.lexsort((words[:, 1], words[:, 0]))
         ordered = words[order]
         same = np.all(ordered[1:] == ordered[:-1], axis=1)

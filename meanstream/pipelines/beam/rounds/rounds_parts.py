@@ -33,7 +33,7 @@ from meanstream.pipelines.beam.rounds.stages_on_beam import (
 from meanstream.pipelines.beam.rounds.summaries_on_beam import SumBatches
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
@@ -77,13 +77,13 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         which users fall into by a hash of their names, has room for its part of them, and who was taken is never
         displaced. Without one nothing is known of a user beyond its window: each shard takes its part of that many
         users in a window. Of newcomers beyond the room those are taken whose names come first by a hash keyed with the
-        secret, as in the engine: nobody can make up names that come first, and everything else of a user is protected.
+        secret, as in the engine: no one can make up names that come first, and everything else of a user is protected.
         Samples of others are counted (`rejected_too_many_agents`, for the operator). `max_future`: seconds that a
         sample may lie ahead of the clock. The rest of it is not used.
     fields : SampleFields, optional
         Names of fields, or functions of an element; its agent is the user. Of vectors, `value` is one field of all
         coordinates, or one of each. By default `user`, and the value or values that the settings name.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret, which is part of what state begins with, and keys the hash of ids.
     shards : int
         Into how many parts the users are split by hash: the most workers that can share a window's users.
@@ -95,7 +95,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         options: EngineOptions | None = None,
         *,
         fields: SampleFields | None = None,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         shards: int = SHARDS,
     ) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         require(most >= parts, "max_agents", f"be at least {parts}, the parts that users fall into", most)
         self._max_users = most
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._shards = shards
         usual = SampleFields(agent="user", value=settings.values or "value")
         self._intake = SampleIntake.of(
@@ -137,7 +137,7 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         What the parties agreed on.
-    secret : SecretPlace
+    secret : SecretLocation
         Where workers find the secret.
     stage : int
         From 0.
@@ -150,7 +150,7 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         settings: RoundsSettings,
-        secret: SecretPlace,
+        secret: SecretLocation,
         *,
         stage: int = 0,
         findings: beam.PCollection | None = None,
@@ -206,7 +206,7 @@ class RunStages(beam.PTransform):  # type: ignore[misc]
     """Private to public: users' sums per window, from `JoinUsers`, to one `WindowEstimate` per window."""
 
     def __init__(
-        self, settings: RoundsSettings, secret: SecretPlace, *, stages: int | None = None, shards: int = SHARDS
+        self, settings: RoundsSettings, secret: SecretLocation, *, stages: int | None = None, shards: int = SHARDS
     ) -> None:
         super().__init__()
         self._shards = shards

@@ -23,7 +23,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound
-from meanstream.pipelines.beam.worker.beam_windows import at_window_time
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Window
 
@@ -31,7 +31,7 @@ MILLI = 1000
 """Microseconds: runners cut times of windows and timers to the millisecond."""
 
 LATE_FOR = 30 * 86_400.0
-"""Seconds that data for a released round are still told apart and counted; later, the runner drops them."""
+"""Seconds that data for a released round are still distinguished and counted; later, the runner drops them."""
 
 
 def window_release_time(settings: RoundsSettings, window: Window) -> int:
@@ -47,7 +47,7 @@ def window_timestamp(settings: RoundsSettings, window: Window) -> Timestamp:
 
 def carried_in_window(settings: RoundsSettings, value: Any, window: Window) -> TimestampedValue:
     """Give an element the time of its round."""
-    return at_window_time(window_timestamp(settings, window), value)
+    return with_window_time(window_timestamp(settings, window), value)
 
 
 def wait_for_round(settings: RoundsSettings, batch: Any, *, waiting: Any, timer: Any, coder: Coder) -> None:

@@ -17,7 +17,7 @@ from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageF
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Combine, Step
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines, stage_event_line
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -34,11 +34,11 @@ class EncodeStage(Step):
         What the parties agreed on.
     stage : int
         From 0.
-    secret : SecretPlace
+    secret : SecretLocation
         Where the worker finds the key of the noise.
     """
 
-    def __init__(self, settings: RoundsSettings, stage: int, secret: SecretPlace) -> None:
+    def __init__(self, settings: RoundsSettings, stage: int, secret: SecretLocation) -> None:
         self._settings = settings
         self._stage = stage
         self._secret = secret
@@ -59,10 +59,10 @@ class EncodeNextStage(Step):
     """Private to public: the reports of the stage after the last result that is accepted of a statistician's.
 
     Of several results of a stage the first that the stage can have found counts, in this pipeline and in every later
-    one that has the same `pins`; the others are counted (`results_refused`). Without `pins` the first stage is asked.
+    one that has the same `pins`; the others are counted (`results_refused`). Without `pins` the first stage is queried.
     """
 
-    def __init__(self, settings: RoundsSettings, secret: SecretPlace, pins: str | None = None) -> None:
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation, pins: str | None = None) -> None:
         self._settings = settings
         self._secret = secret
         self._pins = None if pins is None else PinnedResults(pins)
@@ -77,7 +77,7 @@ class EncodeNextStage(Step):
         findings: StageFindings | None = None,
         results: Iterable[StageResult] = (),
     ) -> Iterator[ReportBatch]:
-        """Make them; give results in the same order to everybody."""
+        """Make them; give results in the same order to everyone."""
         batch = element[1]
         users = self._settings.users if findings is None else findings.users
         this = WindowRound(self._settings, batch.window, users=users or 0)
@@ -94,7 +94,9 @@ class EncodeNextStage(Step):
             public = found
 
 
-def stage_reports(this: WindowRound, stage: int, public: Public, batch: UserBatch, secret: SecretPlace) -> ReportBatch:
+def stage_reports(
+    this: WindowRound, stage: int, public: Public, batch: UserBatch, secret: SecretLocation
+) -> ReportBatch:
     """Private to public: reports of the users of a batch whom a stage asks; none is an answer, too."""
     design = this.settings.design_users(this.users)
     asked = batch.take(this.stage_of(batch.words) == stage)

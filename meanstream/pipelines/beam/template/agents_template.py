@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     """Check everything that was given; return what adds the transforms to a pipeline.
 
-    A file is read by one worker as the engine reads it, and everybody is answered at its end; of a topic each partition
+    A file is read by one worker as the engine reads it, and everyone is answered at its end; of a topic each partition
     is read by one worker, and of a subscription any message by any; agents are answered at each `refresh`,
     by default every 10 s.
 
@@ -45,7 +45,7 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
 
     from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
     from meanstream.pipelines.beam.agents.agents_from_files import AnswerAgentsSource, write_agents_file
-    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.beam.template.template_topic import ReadTopic
 
     if not is_template_file_place(options.source):
@@ -53,6 +53,6 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
         refresh = engine_options.refresh
         collaborate = CollaborateAgents(settings, engine_options, secret=secret, refresh=refresh, shards=shards)
         return lambda pipeline: write_agents_file(pipeline | "Read" >> read | "Agents" >> collaborate, settings, places)
-    place = SourcePlace(location=options.source, mapping=mapping)
+    place = SourceLocation(location=options.source, mapping=mapping)
     answer = AnswerAgentsSource(settings, place, engine_options, secret, shards=shards)
     return lambda pipeline: write_agents_file(pipeline | "Agents" >> answer, settings, places)

@@ -110,7 +110,7 @@ def launch_beam_options(template: Template, given: Given, rest: Sequence[str]) -
     options.view_as(WorkerOptions).sdk_container_image = given.own["sdk_container_image"]
     if runner == "DataflowRunner":
         _check_dataflow(options, given)
-        # The list of this machine's packages, editable ones with their folder, would be staged beside the pipeline.
+        # The list of this machine's packages, editable ones with their folder, would be staged next to the pipeline.
         options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
     return options, str(runner)
 

@@ -37,7 +37,7 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     check_template_sink_places(options.sinks, options.source, until_end=options.until_end)
     mapping, secret, shards = options.column_mapping(), template_secret_place(own["secret"]), own["shards"]
 
-    from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+    from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.beam.rounds.round_transforms import RunRounds
     from meanstream.pipelines.beam.rounds.rounds_from_files import AnswerRoundsSource, write_rounds_file
     from meanstream.pipelines.beam.template.template_topic import ReadTopic
@@ -46,6 +46,6 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
         read = ReadTopic(options, mapping, secret, None, "user")
         run = RunRounds(settings, options.engine_options(), secret=secret, shards=shards)
         return lambda pipeline: write_rounds_file((pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink)
-    place = SourcePlace(location=options.source, mapping=mapping)
+    place = SourceLocation(location=options.source, mapping=mapping)
     answer = AnswerRoundsSource(settings, place, options.engine_options(), secret, shards=shards)
     return lambda pipeline: write_rounds_file(pipeline | "Rounds" >> answer, options.sink)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meanstream.operators.collaboration.registry import COLLABORATIONS
+from meanstream.operators.durations import DURATION_RULE
 from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.worker.worker_secret import RESOURCE
@@ -20,8 +21,8 @@ _EXPONENT = r"([eE][+-]?[0-9]{1,3})?"
 _POSITIVE = rf"(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*){_EXPONENT}"
 _NUMBER = rf"[+-]?{_DIGITS}{_EXPONENT}"
 _COUNT = r"[1-9][0-9]*"
-_DURATION = rf"{_DIGITS}[smhdw]"
-_SPAN = r"(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*)[smhdw]"
+_DURATION = rf"{_DIGITS}(min|[smhdw])"
+_SPAN = r"(0*[1-9][0-9]*(\.[0-9]*)?|0*\.0*[1-9][0-9]*)(min|[smhdw])"
 _COLUMN = r"[^\x00-\x1f,]+"
 _BROKER = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
 _TOPIC = rf"kafka://{_BROKER}(,{_BROKER})*/[A-Za-z0-9._-]{{1,249}}(\?[A-Za-z]+=[^&\s]+(&[A-Za-z]+=[^&\s]+)*)?"
@@ -94,8 +95,8 @@ COUNT = Form(_COUNT, "be a whole number from 1 on", int)
 FLAG = Form(
     "true|false", "be true or false", lambda text: text == "true", param_type="BOOLEAN", choices=("true", "false")
 )
-DURATION = Form(_DURATION, "be a duration such as 90s, 15m, 1h, 1d or 2w")
-SPAN = Form(_SPAN, "be a duration such as 90s, 15m, 1h, 1d or 2w, longer than nothing")
+DURATION = Form(_DURATION, DURATION_RULE)
+SPAN = Form(_SPAN, DURATION_RULE + ", longer than nothing")
 COLUMN = Form(_COLUMN, "be the name of a column")
 COLUMNS = Form(rf"{_COLUMN}(,{_COLUMN})+", "be names of columns x,y,z")
 BOUND = Form(rf"{_NUMBER}(,{_NUMBER})*", "be a number, or one for each of values: x,y,z")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.files import file_in_bucket
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
@@ -86,9 +86,9 @@ def check_template_letters_place(place: str | None, source: str) -> None:
     )
 
 
-def template_secret_place(text: str) -> SecretPlace:
+def template_secret_place(text: str) -> SecretLocation:
     """Tell a file from a version in Secret Manager."""
-    return SecretPlace(file=text) if text.startswith("/") else SecretPlace(resource=text)
+    return SecretLocation(file=text) if text.startswith("/") else SecretLocation(resource=text)
 
 
 def _check_bucket(name: str, place: str) -> None:

@@ -9,7 +9,7 @@ import apache_beam as beam
 from meanstream.pipelines.beam.beam_sinks import write_to_topic_sink
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.pipelines.options.base import option_location
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.sinks.sink_protocol import Trust
@@ -30,7 +30,7 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
         self,
         options: AgentsOptions | RoundsOptions,
         mapping: ColumnMapping,
-        secret: SecretPlace,
+        secret: SecretLocation,
         idle_seconds: float | None,
         privacy_unit: PrivacyUnit,
     ) -> None:

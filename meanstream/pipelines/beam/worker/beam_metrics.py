@@ -87,15 +87,6 @@ DISTRIBUTIONS = {
 def metric_counter(name: str, value: object = "", *, private: bool = False) -> Any:
     """Give a counter of the table.
 
-    Parameters
-    ----------
-    name : str
-        A key of `COUNTERS`.
-    value : str or int
-        Of the label, where the row has one.
-    private : bool
-        Whether it is the operator's: of users' samples.
-
     Examples
     --------
     >>> metric_counter("rejected_", "late").metric_name.name

@@ -1,7 +1,7 @@
 """Steps of a pipeline that keep errors to themselves: what a runner logs of one is never the text of a foreign error.
 
-A runner writes the text of whatever a step raises to the logs of its workers and of whoever started the job. The text
-of an error that is not ours may hold somebody's value, so it ends here.
+A runner writes the text of whatever a step raises to the logs of its workers and of anyone who started the job. The
+text of an error that is not ours may hold someone's value, so it ends here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
 
     Notes
     -----
-    **Privacy.** The logs of workers may be anybody's. Whatever else is raised here is a `StepError`.
+    **Privacy.** The logs of workers may be anyone's. Whatever else is raised here is a `StepError`.
     """
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -76,7 +76,7 @@ def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             made = work(*given, **named)
         except Exception as error:
-            _tell(error)
+            _raise_readable(error)
         return _each(made) if isinstance(made, Iterator) else made
 
     # Beam's check of types at run time matches what it gives to names, and does not look through wrappers.
@@ -110,11 +110,11 @@ def _each(made: Iterator[Any]) -> Any:
         except StopIteration:
             return
         except Exception as error:
-            _tell(error)
+            _raise_readable(error)
         yield one
 
 
-def _tell(error: Exception) -> NoReturn:
+def _raise_readable(error: Exception) -> NoReturn:
     """Raise an error of ours, or one that is out of memory, as it is; of any other what it may say."""
     if is_own_error(error) or is_own_error_raised(error) or isinstance(error, MemoryError):
         raise error

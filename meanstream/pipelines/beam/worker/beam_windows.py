@@ -13,7 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 _Timed = TimestampedValue[Any]
 
 
-def at_window_time(time: Timestamp, value: Any) -> TimestampedValue:
+def with_window_time(time: Timestamp, value: Any) -> TimestampedValue:
     """Give an element its time."""
     return _Timed(value, time)
 

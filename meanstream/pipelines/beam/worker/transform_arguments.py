@@ -29,7 +29,7 @@ def as_seconds(name: str, value: Any) -> float:
     [60.0, 60.0, 60.0, 60.0]
     >>> as_seconds("refresh", "soon")
     Traceback (most recent call last):
-    ValueError: refresh must be a duration such as 90s, 15m, 1h, 1d or 2w, got 'soon'
+    ValueError: refresh must be a duration such as 90s, 15m (minutes), 1h, 1d or 2w, got 'soon'
     """
     if isinstance(value, Duration):
         return float(value.micros / 1e6)
@@ -94,14 +94,8 @@ def as_window(value: Any) -> str:
     return str(value)
 
 
-def settings_given(settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]) -> dict[str, Any]:
-    """Give the parameters that were given; settings are given whole, or by name.
-
-    Raises
-    ------
-    ValueError
-        Naming what was given twice, or what is missing.
-    """
+def settings_from_parameters(settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]) -> dict[str, Any]:
+    """Give the parameters that were given; settings are given whole, or by name."""
     given = {name: value for name, value in parameters.items() if value is not None}
     require(settings is None or not given, "settings", "be given once", ", ".join(given))
     if settings is None:
@@ -112,14 +106,8 @@ def settings_given(settings: Any, parameters: Mapping[str, Any], needed: tuple[s
     return given
 
 
-def require_told_quantiles(settings: Any, options: Any) -> Any:
-    """Give the options back, if what they ask for can be told.
-
-    Raises
-    ------
-    ValueError
-        If quantiles are asked for that no histogram tells.
-    """
+def require_histogram_of_quantiles(settings: Any, options: Any) -> Any:
+    """Give the options back, if what they ask for can be told."""
     told = settings.histogram_share > 0 or not options.quantiles
     require(told, "quantiles", "be left out with histogram_share 0", options.quantiles)
     return options

@@ -18,11 +18,11 @@ from meanstream.streaming.store.secret_source import (
 )
 
 RESOURCE = r"projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]+/versions/[1-9][0-9]*"
-"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would be drawn anew."""
+"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would be drawn again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretPlace:
+class SecretLocation:
     """A file, a variable of the environment, or a version in Secret Manager, that every worker can read.
 
     Parameters
@@ -38,14 +38,14 @@ class SecretPlace:
 
     Notes
     -----
-    **Privacy.** Whoever reads a pipeline's graph, or the messages between its steps, does not learn the secret: it is
-    read where reports are made. Every worker must find the same one, or a retried bundle would report twice.
+    **Privacy.** Anyone who reads a pipeline's graph, or the messages between its steps, does not learn the secret: it
+    is read where reports are made. Every worker must find the same one, or a retried bundle would report twice.
 
     Examples
     --------
-    >>> SecretPlace(file="/run/secrets/meanstream")
-    SecretPlace(file='/run/secrets/meanstream', variable=None, resource=None)
-    >>> SecretPlace(resource="projects/p/secrets/noise/versions/latest")
+    >>> SecretLocation(file="/run/secrets/meanstream")
+    SecretLocation(file='/run/secrets/meanstream', variable=None, resource=None)
+    >>> SecretLocation(resource="projects/p/secrets/noise/versions/latest")
     Traceback (most recent call last):
     ValueError: secret must be a numbered version, projects/PROJECT/secrets/NAME/versions/NUMBER, got \
 'projects/p/secrets/noise/versions/latest'
@@ -92,13 +92,7 @@ class Named(Protocol):
 
 
 def require_beam_secret_named(settings: Named) -> None:
-    """Refuse settings without a name: a pipeline has no store that would keep one.
-
-    Raises
-    ------
-    ValueError
-        In one line.
-    """
+    """Refuse settings without a name: a pipeline has no store that would keep one."""
     rule = "be given on Beam: it is part of the key of the noise and of every release's id"
     require(settings.name is not None, "name", rule, settings.name)
 

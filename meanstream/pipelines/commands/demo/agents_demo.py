@@ -9,37 +9,38 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.command_outputs import take_output_folder, writing_output
-from meanstream.pipelines.commands.demo.demo_score import MIN_COUNT, Score, score_demo
+from meanstream.pipelines.commands.demo.demo_plot import draw_demo_plot
+from meanstream.pipelines.commands.demo.demo_score import MIN_COUNT, Answers, Score, score_demo
+from meanstream.pipelines.commands.demo.demo_table import print_demo_table
 from meanstream.pipelines.commands.demo.flights import (
     LOWER,
     MARK,
     UPPER,
     Truth,
-    demo_flights,
     flights_file,
     hold_back_flights,
     read_flights,
 )
-from meanstream.pipelines.commands.demo.rounds_demo import demo_rounds
 from meanstream.pipelines.commands.run.checks import refusing_to_open
+from meanstream.pipelines.commands.run.run_agents import run_agents_engine
 from meanstream.pipelines.commands.run.run_page import check_page_options, showing_page, stay_on_page
 from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.base import JsonOption, print_options_json
-from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
-from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.records import Floats, Ints
+    from meanstream.operators.records import Floats
+    from meanstream.pipelines.commands.demo.flights import Truth
+    from meanstream.streaming.agents.refreshed import AnsweredAgents
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.telemetry import Telemetry
 
@@ -49,71 +50,23 @@ METHODS = ("learned_prior", "tests")
 BATCH = 6_000  # some 28 commits over the year, each followed by estimates: the points of the picture
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What each aircraft of the truth knew at one time: its newest estimate; NaN and 0 where it had none."""
-
-    count: Ints
-    value: Floats
-    lower: Floats
-    upper: Floats
-    local: Floats
-    local_lower: Floats
-    local_upper: Floats
-    gain: Floats
-
-
-app = typer.Typer(rich_markup_mode=None)
-app.command("rounds")(demo_rounds)
-app.command("flights")(demo_flights)
-
-
-@app.callback(invoke_without_command=True)
-def demo(
-    context: typer.Context,
-    *,
-    epsilon: Annotated[float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)] = 1.0,
-    delta: Annotated[float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)] = 1e-6,
-    seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
-    out: Annotated[Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)] = Path(
-        "out/demo"
-    ),
-    quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
-    page: Annotated[
-        bool, cli_option("Live page of the default method's run in the browser.", OUTPUT, "--page")
-    ] = False,
-    page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
-    as_json: JsonOption = False,
+def replay_flights(
+    *, epsilon: float, delta: float, seed: int, out: Path, page: str | None, quiet: bool, as_json: bool
 ) -> None:
-    """Replay flights of 2013: a private mean delay per aircraft.
-
-    Every second flight of an aircraft is held back as truth. The noise is seeded and so not private: this is a
-    demo.
-
-    \b
-    Examples:
-      meanstream demo
-      meanstream demo --page        # watch it in the browser
-      meanstream demo rounds        # one private mean over all aircraft per week
-    """  # noqa: D301 - click reads the escape
-    if context.invoked_subcommand is not None:
-        _refuse_options(context)
-        return
+    """Run both methods on the flights, and print and draw what they found; `page` is the address of a live page."""
     with refusing_options():
         nowhere = Path(os.devnull)  # agents that run in this folder have nothing to do with it
         settings = AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta, store=nowhere).settings()
-        check_page_options(page_address if page else None, remote=False)
+        check_page_options(page, remote=False)
     stream, truth = hold_back_flights(read_flights(flights_file()))
     take_output_folder("out", out, MARK)
     with ExitStack() as opened:
-        telemetry = opened.enter_context(_page(page_address, settings, truth)) if page else None
+        telemetry = opened.enter_context(_page(page, settings, truth)) if page is not None else None
         watch = None if telemetry is None else telemetry.observe
         result, final = _replay(stream, truth, out, watch, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
         if as_json:
             print_options_json(result)
         else:
-            from meanstream.pipelines.commands.demo.demo_table import print_demo_table
-
             print_demo_table(truth, final, result)
         if telemetry is not None:
             telemetry.finish()
@@ -123,7 +76,6 @@ def demo(
 @contextmanager
 def _page(address: str, settings: AgentsSettings, truth: Truth) -> Iterator[Telemetry]:
     """Serve a page that knows the true means."""
-    from meanstream.pipelines.commands.demo.demo_truth import MeansOfTruth
     from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 
     telemetry = AgentsTelemetry(settings=settings, truth=MeansOfTruth(truth))
@@ -168,14 +120,6 @@ def _replay(
     return result, final["learned_prior"]
 
 
-def _refuse_options(context: typer.Context) -> None:
-    """Refuse options of this demo before the name of another one, where they would do nothing."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise BadOption(f"{name} must come after {context.invoked_subcommand!r}")
-
-
 def _run(
     stream: pa.Table,
     method: str,
@@ -190,8 +134,6 @@ def _run(
     """Run the engine on the stream with one way to collaborate; return the personal estimates it wrote."""
     from pyarrow import json as arrow_json
     from pyarrow import parquet
-
-    from meanstream.pipelines.commands.run.run_agents import run_agents_engine
 
     with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
         flights, secret = Path(scratch) / "flights.parquet", Path(scratch) / "secret"
@@ -279,13 +221,9 @@ def _picture(
     estimates: dict[str, pa.Table], truth: Truth, final: Answers, population: dict[str, Any], out: Path
 ) -> str | None:
     """Draw error against time and the learned prior; None where matplotlib is not installed."""
-    from importlib.util import find_spec
-
     if find_spec("matplotlib") is None:
         return None
     import numpy as np
-
-    from meanstream.pipelines.commands.demo.demo_plot import draw_demo_plot
 
     last = estimates["learned_prior"]["time"].to_numpy().max()
     times = np.unique(np.append(estimates["learned_prior"]["time"].to_numpy(), last))
@@ -300,3 +238,33 @@ def _last_line(path: Path) -> dict[str, Any]:
     last = path.read_text(encoding="utf-8").splitlines()[-1]
     event: dict[str, Any] = json.loads(last)
     return event
+
+
+class MeansOfTruth:
+    """Keeps every agent's newest estimate and scores it against the truth, as the demo's table does."""
+
+    def __init__(self, truth: Truth) -> None:
+        import numpy as np
+
+        self._truth = truth
+        n = len(truth.agent)
+        self._count = np.zeros(n, np.int64)
+        self._value, self._local, self._lower, self._upper = (np.full(n, np.nan) for _ in range(4))
+
+    def errors(self, answered: AnsweredAgents) -> tuple[float, float] | None:
+        """Root mean squared errors together and alone; None while too few agents have samples enough."""
+        import numpy as np
+
+        at = np.searchsorted(self._truth.agent, np.array(answered.names, self._truth.agent.dtype))
+        self._count[at] = answered.count
+        self._value[at], self._local[at] = answered.value, answered.local
+        self._lower[at], self._upper[at] = answered.interval.T
+        found = score_demo(
+            self._truth,
+            count=self._count,
+            value=self._value,
+            local=self._local,
+            lower=self._lower,
+            upper=self._upper,
+        )
+        return None if found is None else (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)

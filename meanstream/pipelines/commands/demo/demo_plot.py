@@ -10,8 +10,7 @@ from meanstream.pipelines.commands.command_outputs import save_output_figure
 if TYPE_CHECKING:
     import numpy as np
 
-    from meanstream.pipelines.commands.demo.agents_demo import Answers
-    from meanstream.pipelines.commands.demo.demo_score import Score
+    from meanstream.pipelines.commands.demo.demo_score import Answers, Score
 
 COLORS = {"alone": "#666666", "tests": "#c2571a", "learned_prior": "#1a6bc2"}
 LABELS = {"tests": "same-mean tests (paper)", "learned_prior": "learned prior (default)"}

@@ -18,6 +18,20 @@ MIN_AIRCRAFT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What each aircraft of the truth knew at one time: its newest estimate; NaN and 0 where it had none."""
+
+    count: Ints
+    value: Floats
+    lower: Floats
+    upper: Floats
+    local: Floats
+    local_lower: Floats
+    local_upper: Floats
+    gain: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """Mean squared error relative to learning alone, its standard error, and how many aircraft it is over."""
 

@@ -9,7 +9,7 @@ from meanstream.pipelines.commands.demo.demo_score import MIN_COUNT
 from meanstream.pipelines.commands.demo.flights import Truth
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.demo.agents_demo import Answers
+    from meanstream.pipelines.commands.demo.demo_score import Answers
 
 ROWS = 5
 

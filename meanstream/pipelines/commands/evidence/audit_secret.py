@@ -11,7 +11,8 @@ THROWN_AWAY = 1
 def thrown_away_secret(seed: int | None) -> str:
     """Draw a secret for an audit; one that a seed repeats, so that what was found can be looked at again.
 
-    **Privacy.** Whoever knows the seed knows the noise. It is never that of a deployment, which `run` makes by itself.
+    **Privacy.** Anyone who knows the seed knows the noise. It is never that of a deployment, which `run` makes by
+    itself.
 
     Examples
     --------

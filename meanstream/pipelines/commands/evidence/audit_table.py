@@ -22,11 +22,6 @@ def show_audit(
     """Print what was claimed and proved, a line for each mechanism as it is found; end with 1 on a violation.
 
     `begun` is when the work began (`time.monotonic`), where that was before this.
-
-    Raises
-    ------
-    RunFailed
-        Naming the mechanisms that promise more than they keep.
     """
     begun, found = time.monotonic() if begun is None else begun, []
     if not as_json:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions
 
 STEPS_OF_A_TURN = 16
-"""About so many places where an engine can die, in each turn."""
+"""About that many places where an engine can die, in each turn."""
 
 
 class _CanarySource:
@@ -85,7 +85,7 @@ class _KilledError(Exception):
 
 
 def deaths(rng: np.random.Generator, kills: int, turns: int) -> CrashHook:
-    """Make a hook that dies at so many steps, anywhere; it goes on counting from one life to the next."""
+    """Make a hook that dies at that many steps, anywhere; it goes on counting from one life to the next."""
     chosen = set(rng.choice(2 * STEPS_OF_A_TURN * turns, size=kills, replace=False).tolist())
     steps = count(1)
 
@@ -108,7 +108,7 @@ def run_canary_engine(
 ) -> tuple[Observer, int]:
     """Run an engine on a store of its own until its source ends, however often it dies; tell how often it did."""
     observer, died = observer or Observer(), 0
-    # What was asked of answers and of hostile sources plays no part; every canary has to get in.
+    # What was requested of answers and of hostile sources plays no part; every canary has to get in.
     how = replace(options, allowed_lateness=0.0, refresh=None, final_release=True, collaboration="none")
     how = replace(how, max_agents=MAX_AGENTS, max_future=MAX_FUTURE, quorum=QUORUM)
     folder.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ class _Release(msgspec.Struct):
 
 
 def read_outputs(canaries: Canaries, observer: Observer, agents: int) -> CanaryOutputs:
-    """Read what everybody can read."""
+    """Read what everyone can read."""
     decoder = msgspec.json.Decoder(_Release)
     events = [decoder.decode(line) for line in observer.seen]
     number = {name: place for place, name in enumerate(canary_names(0, agents))}

@@ -1,4 +1,4 @@
-"""`meanstream audit`: mechanisms, a whole engine, rounds; stores and topics by what everybody may read."""
+"""`meanstream audit`: mechanisms, a whole engine, rounds; stores and topics by what everyone may read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.commands.evidence.audit_engine import audit_engine_rows
-from meanstream.pipelines.commands.evidence.audit_public import audit_store_rows, audit_topic_rows
-from meanstream.pipelines.commands.evidence.audit_rounds import audit_rounds_rows
-from meanstream.pipelines.commands.evidence.audit_table import show_audit
 from meanstream.pipelines.commands.state.ledger_command import SignatureOption, SignerOption
 from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
@@ -56,6 +52,7 @@ def mechanism(
     from meanstream.operators.evidence.audit_record import require_auditable
     from meanstream.operators.evidence.mechanisms_audit import mechanism_audits
     from meanstream.operators.validation import require_between
+    from meanstream.pipelines.commands.evidence.audit_table import show_audit
 
     with refusing_options():
         require_auditable(epsilon)
@@ -79,6 +76,9 @@ def engine(options: AuditEngineOptions) -> None:
       meanstream audit engine
       meanstream audit engine --config run.yaml --canaries 5000
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.evidence.audit_engine import audit_engine_rows
+    from meanstream.pipelines.commands.evidence.audit_table import show_audit
+
     rows, notes = audit_engine_rows(options)
     show_audit(rows, as_json=options.json, notes=notes)
 
@@ -101,6 +101,9 @@ def store(
       meanstream audit store state.db
       meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.evidence.audit_public import audit_store_rows
+    from meanstream.pipelines.commands.evidence.audit_table import show_audit
+
     begun = time.monotonic()
     rows, notes = audit_store_rows(file, signature, signer)
     show_audit(rows, as_json=as_json, notes=notes, begun=begun)
@@ -119,6 +122,9 @@ def topic(options: AuditTopicOptions) -> None:
       meanstream audit topic releases.jsonl --config run.yaml
       meanstream audit topic releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6
     """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.evidence.audit_public import audit_topic_rows
+    from meanstream.pipelines.commands.evidence.audit_table import show_audit
+
     begun = time.monotonic()
     rows, notes = audit_topic_rows(options)
     show_audit(rows, as_json=options.json, notes=notes, begun=begun)
@@ -147,13 +153,8 @@ def rounds(
     Example:
       meanstream audit rounds plan dame --epsilon 2
     """  # noqa: D301 - click reads the escape
-    from meanstream.operators.evidence.audit_record import require_auditable
-    from meanstream.operators.evidence.one_run import LEAST_CANARIES
-    from meanstream.operators.validation import require
+    from meanstream.pipelines.commands.evidence.audit_rounds import audit_rounds_rows
+    from meanstream.pipelines.commands.evidence.audit_table import show_audit
 
-    with refusing_options():
-        require_auditable(epsilon)
-        require(seed is None or seed >= 0, "seed", "be at least 0", seed)
-        require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
     rows, notes = audit_rounds_rows(names or [], epsilon=epsilon, users=users, seed=seed)
     show_audit(rows, as_json=as_json, notes=notes)

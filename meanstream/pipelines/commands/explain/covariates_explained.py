@@ -43,14 +43,7 @@ def explain_covariates_lines(found: dict[str, Any] | None) -> Iterator[str]:
 
 
 def planned_with_covariates(declared: AgentCovariates, error: Callable[[float], float]) -> dict[str, Any]:
-    """Say what covariates would bring if they explained some shares of the spread.
-
-    Parameters
-    ----------
-    declared : AgentCovariates
-    error : callable
-        Error together at the median count, given the part of the spread that is left.
-    """
+    """Say what covariates would bring if they explained some shares of the spread."""
     return {
         "agents": len(declared.names),
         "attributes": [one.name for one in declared.design.attributes],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.rounds.central_rounds import central_numeric_cost, central_spend
 from meanstream.pipelines.commands.explain.explain_simulated import simulated_half_bounds
 
 if TYPE_CHECKING:
@@ -75,16 +76,12 @@ def _total(settings: RoundsSettings, estimator: Any, over: str) -> dict[str, Any
 
 def _with_numerics(estimator: Any) -> dict[str, float]:
     """Add what finite arithmetic costs those who pay most: a larger epsilon, and a delta for tails that are cut."""
-    from meanstream.operators.rounds.central_rounds import central_numeric_cost
-
     epsilon, delta = central_numeric_cost(estimator)
     return {"epsilon": float(estimator.epsilon) + epsilon, "delta": float(estimator.delta) + delta}
 
 
 def _releases(estimator: Any) -> list[dict[str, Any]]:
     """List each release: its sums, who pays for it, and how much."""
-    from meanstream.operators.rounds.central_rounds import central_spend
-
     paid = central_spend(estimator.rounds)
     return [
         {

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
+from meanstream.operators.agents.vote_of_spread import FACTOR
+from meanstream.operators.collaboration.shares.asked_shares import query_labels
+
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
 
@@ -13,9 +17,6 @@ def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...] | N
 
     `quantiles` is None where they are not known.
     """
-    from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
-    from meanstream.operators.agents.vote_of_spread import FACTOR
-
     if settings.histogram is None:
         return None
     return {
@@ -43,10 +44,8 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
     """
     if found is None:
         return []
-    from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
-
     unknown = ["the requested quantiles"] if found["quantiles"] is None else []
-    asked = unknown + asked_in_words(found["quantiles"] or (), found["exceeds"])
+    asked = unknown + query_labels(found["quantiles"] or (), found["exceeds"])
     return [
         f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
         f"                {found['when']};",

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.noise.privacy_odds import MOST_CASES, odds_of_a_belief, odds_of_a_guess
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -40,8 +42,6 @@ def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> di
 
 
 def _odds(of: str, one: Guarantee, several: str, many: Guarantee) -> dict[str, Any]:
-    from meanstream.operators.noise.privacy_odds import MOST_CASES, odds_of_a_belief, odds_of_a_guess
-
     epsilon, delta, mu = one
     belief = None if mu is None and delta else odds_of_a_belief(PRIOR, epsilon, mu)  # no bound for each output then
     return {

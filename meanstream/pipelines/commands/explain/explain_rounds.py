@@ -6,6 +6,9 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
+from meanstream.operators.forecast.rounds_forecast import CARRIED_SPREADS
+from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
 from meanstream.pipelines.commands.explain.explain_central import explain_central_facts, explain_central_lines
 from meanstream.pipelines.commands.explain.explain_odds import (
@@ -34,7 +37,7 @@ USERS = 10_000
 
 
 def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
-    """Print the facts, as a record of the registry of deployments if that is asked for."""
+    """Print the facts, as a record of the registry of deployments if that is requested."""
     with refusing_options():
         settings = options.settings()
         facts = explain_rounds_facts(settings)
@@ -73,8 +76,6 @@ def _adversary(settings: RoundsSettings) -> str:
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
-    from meanstream.operators.noise.group_privacy import GROUPS
-
     samples = getattr(estimator, "privacy_unit", "user") == "sample"
     return {
         "name": settings.name,
@@ -168,8 +169,6 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
 
 def _carried(estimator: Any, scale: float) -> dict[str, Any]:
     """Say what windows hand on, and what it gains after ten of them, by how far users' means are spread."""
-    from meanstream.operators.forecast.rounds_forecast import CARRIED_SPREADS
-
     alone = float(estimator.describe()["one_shot_stderr"]) * scale
     return {
         "what": "a center, a spread (from votes), and the users outside a narrow window (from reports on the bounds): "
@@ -299,8 +298,6 @@ def _numbers(bound: float | tuple[float, ...]) -> str:
 
 
 def _simulation_lines(differ: dict[str, Any]) -> list[str]:
-    from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
-
     with_ = differ["simulated_with"]
     if not differ["simulated"]:
         return ["  not simulated here for vectors, densities and mixtures: `meanstream simulate rounds`"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.estimators.registry import estimator_class, estimator_taken_for
 from meanstream.operators.rings import ring_module
+from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 
 if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig
@@ -33,8 +35,6 @@ def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: in
     """Name the channels of the design, and of one simulated round; of one mean only."""
     if not settings.one_mean:
         return []
-    from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
-
     answer = ring_module(SIMULATOR).simulate_round(_config(settings, users, None), estimator)
     half = simulated_half_bounds(settings)
     found = []
@@ -81,8 +81,6 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
         return f"declared: the standard deviation of users' own means is at most {settings.between_users:g}{tails}"
     if "assumption" in described:
         return str(described["assumption"])
-    from meanstream.operators.estimators.registry import estimator_class
-
     traits = estimator_class(settings.estimator)
     return f"as in its paper: {traits.assumes}" if traits.of_a_paper else str(traits.assumes)
 
@@ -103,8 +101,6 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
 
 
 def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
-    from meanstream.operators.estimators.registry import estimator_taken_for
-
     simulate_rounds = ring_module(SIMULATOR).simulate_rounds
     half = simulated_half_bounds(settings)
     name, _, number = (law or "").partition(":")

@@ -98,13 +98,13 @@ def _print_shares(rows: list[SharesRow]) -> None:
     from meanstream.operators.forecast.shares_forecast import STATED_ERROR
 
     table = Table()
-    names = ("asked", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")
+    names = ("question", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")
     for name in names:
-        table.add_column(name, justify="left" if name == "asked" else "right")
+        table.add_column(name, justify="left" if name == "question" else "right")
     for row in rows:
         together, released = (f"± {x:.3g}" for x in (row.half_width, row.half_width_released))
         cells = (f"{row.alone:.3g}", f"{row.together:.3g}", together, f"{row.released:.3g}", released)
-        table.add_row(row.asked, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
+        table.add_row(row.question, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
     console = Console(width=120, highlight=False)
     console.print("Quantiles and shares: together for an agent itself, released for everyone")
     console.print(table)

@@ -121,13 +121,7 @@ class PlanAgentsOptions:
     json: JsonOption = False
 
     def settings(self) -> AgentsSettings:
-        """Check what agents would agree on.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check what agents would agree on."""
         from meanstream.operators.agents.agents_settings import AgentsSettings
         from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
         from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
@@ -144,7 +138,7 @@ class PlanAgentsOptions:
             return settings
         horizon: dict[str, Any] = {} if self.horizon is None else {"horizon": self.horizon}
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
-        asked, exceeds = self._asked()
+        asked, exceeds = self._questions()
         share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
         return AgentsSettings(
             lower=given["lower"],
@@ -159,7 +153,7 @@ class PlanAgentsOptions:
             **usual_histogram(asked, exceeds, share),
         )
 
-    def _asked(self) -> tuple[tuple[float, ...], list[float]]:
+    def _questions(self) -> tuple[tuple[float, ...], list[float]]:
         """Give the quantiles and the thresholds."""
         from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 
@@ -167,44 +161,26 @@ class PlanAgentsOptions:
         return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
 
     def shares(self, settings: AgentsSettings) -> list[SharesRow]:
-        """Predict what is asked of distributions; empty where nothing is.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
-        from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+        """Predict what is requested of distributions; empty where nothing is."""
+        from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
         from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
 
         if not settings.histogram_share:
             if self.mean is not None:
                 raise BadOption(f"mean must be left out without quantiles or exceeds, got {self.mean!r}")
             return []
-        asked = AskedShares(shares_release_settings(settings, self.horizon), self._asked()[0], self.level)
+        asked = ShareQueries(shares_release_settings(settings, self.horizon), self._questions()[0], self.level)
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:
-        """Check the rest and predict.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check the rest and predict."""
         from meanstream.operators.forecast.together_forecast import forecast_together
 
         crowd = self._crowd(settings)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
 
     def with_covariates(self, settings: AgentsSettings) -> dict[str, Any] | None:
-        """Predict what public covariates would bring; None where there are none.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Predict what public covariates would bring; None where there are none."""
         from dataclasses import replace
 
         from meanstream.operators.forecast.together_forecast import forecast_together

@@ -1,4 +1,4 @@
-"""`meanstream plan` and `plan rounds`: what to expect of each estimator, before any user is asked."""
+"""`meanstream plan` and `plan rounds`: what to expect of each estimator, before any user is queried."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _with_settings_of_store(options: PlanOptions) -> PlanOptions:
 
 
 def _forecast(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:
-    """Predict: of one mean, if nothing else is asked for."""
+    """Predict: of one mean, if nothing else is requested."""
     from meanstream.operators.forecast.family_forecast import FamilyAsk, forecast_family
     from meanstream.operators.forecast.rounds_forecast import forecast_rounds
 

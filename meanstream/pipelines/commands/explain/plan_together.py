@@ -43,7 +43,7 @@ def _rounds(_: RoundsOptions) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one deployment guarantees to one unit; `mu` where that is all of it (Gaussian DP), beside cut tails."""
+    """What one deployment guarantees to one unit; `mu` where that is all of it (Gaussian DP), next to cut tails."""
 
     config: str
     name: str | None

@@ -51,7 +51,7 @@ def report(
     if (store is None) == (result is None):
         raise BadOption("store must be given, or result: one of the two")
     require_matplotlib_for_plots()
-    _check_place(out, store=store, read={"result": result})
+    _check_report_path(out, store=store, read={"result": result})
     try:
         found = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
     except StoreError as error:
@@ -66,7 +66,7 @@ def report(
         sys.stdout.write(f"{out}\n")
 
 
-def _check_place(out: Path, *, store: Path | None, read: dict[str, Path | None]) -> None:
+def _check_report_path(out: Path, *, store: Path | None, read: dict[str, Path | None]) -> None:
     """Refuse a place that is something else than a new file or an earlier report, before anything is read."""
     from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
     from meanstream.streaming import own_paths
@@ -76,7 +76,7 @@ def _check_place(out: Path, *, store: Path | None, read: dict[str, Path | None])
         own_paths.require_own_paths_apart(
             {"out": out}, named if store is None else named | own_paths.own_files_of_store(store)
         )
-        own_paths.require_own_path_beside_no_store("out", out)
+        own_paths.require_no_store_file("out", out)
     if not out.parent.is_dir() or out.is_dir():
         raise BadOption(f"out must be a file in an existing folder, got {str(out)!r}")
     require_new_output("out", out, REPORT_MARK.encode(), "an earlier report")

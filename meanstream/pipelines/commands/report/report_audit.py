@@ -1,4 +1,4 @@
-"""A report of what `meanstream audit ... --json` found: claimed against proved, beside what could have been proved."""
+"""A report of what `meanstream audit ... --json` found: claimed against proved, next to what could have been proved."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from meanstream.pipelines.commands.report.report_charts import audit_chart
 from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_made, report_part_number
 
 _NUMBERS = ("claimed", "proved", "ceiling", "delta")
@@ -45,8 +46,6 @@ def report_of_audit(path: Path, found: dict[str, Any]) -> ReportPage:
     >>> [part.title for part in page.parts]
     ['Claimed and proved', 'How each was found']
     """
-    from meanstream.pipelines.commands.report.report_charts import audit_chart
-
     rows = found["rows"]
     wrong = [row["name"] for row in rows if row["violated"]]
     verdict = f"{', '.join(wrong)} promise more than they keep." if wrong else "Nothing promises more than it keeps."

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 BLUE, GRAY, ORANGE = "#1a6bc2", "#6b7280", "#b8500f"
@@ -21,7 +22,7 @@ _LOOK: dict[Any, Any] = {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }
 SEVERAL_TICKS = 4
-"""A scale is logarithmic where the largest number is so many times the least: then some of its ticks have numbers."""
+"""A scale is logarithmic where the largest number is that many times the least: then some of its ticks have numbers."""
 
 
 def convergence_chart(found: Mapping[str, Any]) -> str:
@@ -133,7 +134,7 @@ def budget_chart(found: Mapping[str, Any], who: str) -> str:
 
 
 def simulation_chart(result: Mapping[str, Any]) -> str:
-    """Mean squared error against samples per agent, beside what is possible."""
+    """Mean squared error against samples per agent, next to what is possible."""
     steps = result["checkpoints"]
     reach = [1.96 * s for s in result["stderr"]] if result.get("stderr") is not None else None
     styles = {"local": (GRAY, "-"), "ideal": (GRAY, "-."), "oracle": (ORANGE, ":")}
@@ -177,7 +178,7 @@ def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: st
 
 
 def errors_chart(result: Mapping[str, Any]) -> str:
-    """Draw the simulated mean squared error of rounds beside what the estimator predicts."""
+    """Draw the simulated mean squared error of rounds next to what the estimator predicts."""
     names = [name for name in ("mse", "mse_cut", "predicted_mse") if result.get(name) is not None]
     reach = [1.96 * (result.get("stderr") or 0.0) if name == "mse" else 0.0 for name in names]
     labels = {"mse": "simulated", "mse_cut": "cut to [-1, 1]", "predicted_mse": "predicted"}
@@ -215,8 +216,6 @@ def _picture(name: str, draw: Callable[[Any], None], *, height: float = 3.6, leg
 
 def _svg(name: str, kind: str, draw: Callable[[Any], None], size: tuple[float, float], legend: bool) -> str:
     """Write an SVG element; its ids are of this picture alone, and it names no file of a format."""
-    from io import StringIO
-
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -10,8 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from meanstream.streaming.store.source_identity import source_identity_of
+from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
     from meanstream.streaming.store.store_audit import LedgerReport
@@ -163,14 +167,9 @@ def report_made() -> tuple[str, str]:
 
 def report_run_facts(path: Path, settings: Any) -> list[tuple[str, str]]:
     """Public: say which run a store is of, and when the report was made."""
-    from importlib.metadata import version
-
-    from meanstream.streaming.store.source_identity import source_identity_of
-    from meanstream.streaming.store.state_store import Store
-
     with closing(Store.read(path)) as store:
-        source = (source_identity_of(store) or {}).get("source") or "not noted by the version that began the store"
-        name = (store.settings() or {}).get("name") or "none, as those of an older version"
+        source = (source_identity_of(store) or {}).get("source") or "none yet"
+        name = str((store.settings() or {}).get("name"))
     spent = f"epsilon {settings.epsilon:g}" + (f", delta {settings.delta:g}" if settings.delta else "")
     facts = [("deployment", name), ("source", str(source)), ("privacy", f"{spent} of {settings.unit}")]
     return [report_made(), *facts, ("version", version("meanstream"))]

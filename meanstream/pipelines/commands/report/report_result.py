@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.pipelines.commands.report.report_audit import is_audit_result, report_of_audit
-from meanstream.pipelines.commands.report.report_drift import is_drift_result, report_of_drift
+from meanstream.pipelines.commands.report.report_charts import (
+    drift_chart,
+    errors_chart,
+    simulation_chart,
+    stages_chart,
+    windows_chart,
+)
 from meanstream.pipelines.commands.report.report_parts import (
     ReportPage,
     ReportPart,
@@ -18,23 +26,18 @@ from meanstream.pipelines.commands.report.report_parts import (
     report_parts_as_html,
 )
 from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.page.page_figures import page_figures_of_window
 
 KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
 MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
 
 _NOT_OF_OURS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a file of somebody else's runs into: a field that is missing, of another type, or too large."""
+"""What reading a file of someone else's runs into: a field that is missing, of another type, or too large."""
 
 
 def report_of_result(path: Path) -> ReportPage:
-    """Read a result file and report what it says.
-
-    Raises
-    ------
-    BadOption
-        If it is not one of `KINDS`.
-    """
+    """Read a result file and report what it says."""
     try:
         found = _page_of(path, _objects(path))
         _ = None if found is None else report_parts_as_html(found)  # texts that are none show here
@@ -60,10 +63,6 @@ def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
 
 def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
     """Say what the windows answered: a picture, and figures."""
-    from statistics import median
-
-    from meanstream.pipelines.commands.report.report_charts import stages_chart, windows_chart
-
     users = [row["users"] for row in rows]
     table = [
         ("windows", report_part_number(len(rows))),
@@ -85,8 +84,6 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
 
 
 def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
-    from meanstream.pipelines.page.page_figures import page_figures_of_window
-
     made = [report_made(), ("source", path.name)]
     rows = [page_figures_of_window(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
     newest = events[-1]
@@ -106,8 +103,6 @@ def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
 
 
 def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
-    from meanstream.pipelines.commands.report.report_charts import errors_chart, simulation_chart
-
     config = result["config"]
     agents = "checkpoints" in result
     figures = [(name, report_part_number(value)) for name, value in result.items() if _figure(value)]
@@ -164,8 +159,6 @@ def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
 
 
 def _protects_samples(estimator: Any) -> bool:
-    from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
-
     return estimator in ESTIMATORS and estimator_class(estimator).privacy_unit == "sample"
 
 
@@ -197,3 +190,53 @@ def _objects(path: Path) -> list[dict[str, Any]]:
         if found and all(isinstance(one, dict) for one in found):
             return found
     raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
+
+
+PARTS = {"changed": "agents that moved", "unchanged": "the others"}
+_NOT_OPTIONS = ("lower", "upper", "ages")
+
+
+def is_drift_result(found: dict[str, Any]) -> bool:
+    """Tell it by its fields."""
+    return {"ages", "changed", "unchanged"} <= found.keys() and isinstance(found.get("config"), dict)
+
+
+def report_of_drift(path: Path, result: dict[str, Any]) -> ReportPage:
+    """Draw a result, and say how it was made."""
+    config, measured = result["config"], {title: result[part] for part, title in PARTS.items() if result[part]}
+    table = [
+        (f"{title}, {age:,} samples later", f"{report_part_number(error)}, {report_part_number(share)} covered")
+        for title, part in measured.items()
+        for age, error, share in zip(result["ages"], part["mse"], part["coverage"], strict=True)
+    ]
+    privacy = [
+        ("protected", "one sample, over all releases of its agent; a person with many samples is protected less"),
+        ("epsilon", report_part_number(float(config["epsilon"]))),
+        ("delta", report_part_number(float(config["delta"]))),
+    ]
+    options = {name: value for name, value in config.items() if name not in _NOT_OPTIONS}
+    said = (
+        f"Mean squared error of the agents' estimates by the samples of an agent since the change ({config['change']}, "
+        f"memory {config['memory']}), with 95 % of its own error."
+    )
+    covered = "Share of the agents whose mean lies in their 95 % interval."
+    return ReportPage(
+        title="Meanstream: simulation of means that move",
+        about=f"From {path.name}. The noise of a simulation is seeded and protects no one.",
+        parts=[
+            ReportPart(title="Error since the change", text=said, picture=drift_chart(result, PARTS, "mse")),
+            ReportPart(
+                title="Coverage since the change",
+                text=covered,
+                picture=drift_chart(result, PARTS, "coverage"),
+                table=table,
+            ),
+            ReportPart(title="Privacy", table=privacy),
+            ReportPart(title="Configuration", table=report_part_options(config)),
+            ReportPart(
+                title="The command that made the result",
+                lines=report_part_command_line("simulate agents", options | {"json": True}),
+            ),
+        ],
+        facts=[report_made(), ("source", path.name)],
+    )

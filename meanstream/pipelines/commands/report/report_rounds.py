@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.rounds.round_records import Estimate
+from meanstream.pipelines.commands.explain import explain_rounds
+from meanstream.pipelines.commands.report.report_charts import budget_chart
 from meanstream.pipelines.commands.report.report_parts import (
     ReportPage,
     ReportPart,
@@ -14,11 +18,20 @@ from meanstream.pipelines.commands.report.report_parts import (
     report_part_number,
     report_run_facts,
 )
+from meanstream.pipelines.commands.report.report_result import report_result_windows
+from meanstream.pipelines.page.page_figures import page_figures_of_window
+from meanstream.streaming.metrics.metric_records import budget_histogram_record
+from meanstream.streaming.rounds.event_lines import estimate_event_line
+from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_widths import MICROS, Window
+from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
     from meanstream.streaming.store.store_audit import LedgerReport
 
 FLAGS = (
@@ -40,12 +53,6 @@ FLAGS = (
 
 def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     """Report the rounds of a store whose ledger was verified."""
-    from meanstream.pipelines.commands.explain import explain_rounds
-    from meanstream.pipelines.commands.report.report_charts import budget_chart
-    from meanstream.pipelines.commands.report.report_result import report_result_windows
-    from meanstream.streaming.metrics.metric_records import budget_histogram_record
-    from meanstream.streaming.rounds.rounds_budget import rounds_budgets
-
     settings, whole, times = _rounds_settings(path), rounds_budgets(path), "none yet"
     counts = [user.reports for user in whole.users]
     spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
@@ -84,10 +91,6 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
 
 
 def _rounds_settings(path: Path) -> RoundsSettings:
-    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-    from meanstream.streaming.store.kind import SIDE
-    from meanstream.streaming.store.state_store import Store
-
     store = Store.read(path)
     try:
         plain = store.state("identity")["settings"]
@@ -99,8 +102,6 @@ def _rounds_settings(path: Path) -> RoundsSettings:
 def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[str, Any]]:
     """Public: compute the answer of every complete round again, from the reports in the ledger."""
     import msgspec
-
-    from meanstream.pipelines.page.page_figures import page_figures_of_window
 
     decoder = msgspec.json.Decoder(dict[str, Any])
     rounds: dict[str, dict[int, list[list[int]]]] = defaultdict(lambda: defaultdict(list))
@@ -118,10 +119,6 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
 
 def _begin_and_end(name: str) -> tuple[int, int]:
     """Read a round's window off its id, in microseconds."""
-    from datetime import datetime
-
-    from meanstream.streaming.rounds.window_widths import MICROS
-
     begin, end = (round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3])
     return begin, end
 
@@ -133,11 +130,6 @@ def _answer(
     import json
 
     import numpy as np
-
-    from meanstream.operators.rounds.round_records import Estimate
-    from meanstream.streaming.rounds.event_lines import estimate_event_line
-    from meanstream.streaming.rounds.window_round import WindowRound
-    from meanstream.streaming.rounds.window_widths import Window
 
     users = sum(map(len, stages.values()))
     this = WindowRound(settings, Window(*_begin_and_end(name)), settings.design_users(users), carried)
@@ -158,8 +150,6 @@ def _answer(
 
 def _ledger_of_rounds(path: Path) -> Iterator[Any]:
     """Give the rows of a ledger, each compared with its chain."""
-    from meanstream.streaming.store.state_store import Store
-
     store = Store.read(path)
     try:
         for block in store.ledger.verified():

@@ -6,6 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
+from meanstream.operators.records import Floats, ReleaseColumns
+from meanstream.pipelines.commands.explain import agents_facts as explain
+from meanstream.pipelines.commands.report.report_charts import (
+    budget_chart,
+    convergence_chart,
+    counts_chart,
+    population_chart,
+)
 from meanstream.pipelines.commands.report.report_parts import (
     ReportPage,
     ReportPart,
@@ -15,14 +24,25 @@ from meanstream.pipelines.commands.report.report_parts import (
     report_run_facts,
 )
 from meanstream.pipelines.commands.report.report_rounds import report_of_rounds
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.pipelines.page.page_figures import population_figure
+from meanstream.streaming.agents.agents_budget import Budgets, agents_budgets
+from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.agents.budget_forecast import budget_forecast_text
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents.store_answers import covariates_of_last_run
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.events.times import iso_time
+from meanstream.streaming.metrics.metric_records import budget_histogram_record
+from meanstream.streaming.rounds.rounds_budget import has_rounds_budget
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_audit import LedgerReport, audit_ledger
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
-    from meanstream.operators.records import Floats, ReleaseColumns
-    from meanstream.streaming.agents.agents_budget import Budgets
     from meanstream.streaming.agents.public_population import PublicPopulation
-    from meanstream.streaming.store.store_audit import LedgerReport
 
 FLAGS = (
     "lower",
@@ -49,26 +69,12 @@ def report_of_store(path: Path) -> ReportPage:
 
     **Privacy.** It reads the ledger's outputs, all of which are public, and no agent's own state: the report may leave
     the trust domain.
-
-    Raises
-    ------
-    StoreError
-        If there is no store, nothing has begun on it, or its ledger is not what was written.
     """
-    from meanstream.streaming.rounds.rounds_budget import has_rounds_budget
-    from meanstream.streaming.store.store_audit import audit_ledger
-
     ledger = audit_ledger(path)
     return report_of_rounds(path, ledger) if has_rounds_budget(path) else _of_agents(path, ledger)
 
 
 def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
-    from meanstream.pipelines.commands.explain import command as explain
-    from meanstream.pipelines.options.agents_options import AgentsOptions
-    from meanstream.streaming.agents.agents_budget import agents_budgets
-    from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.events.times import iso_time
-
     settings = own_settings(path)
     whole = agents_budgets(path, foretell=True)
     times, parts = _course(path, settings)
@@ -110,10 +116,6 @@ def _flags(settings: AgentsSettings) -> dict[str, Any]:
 
 def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     """Draw what the agents have spent, and say when their budgets end."""
-    from meanstream.pipelines.commands.report.report_charts import budget_chart
-    from meanstream.streaming.agents.budget_forecast import budget_forecast_text
-    from meanstream.streaming.metrics.metric_records import budget_histogram_record
-
     limit = "endless" if settings.most_releases is None else str(settings.most_releases)
     spent = [0] * ((whole.summary.spent_max if settings.most_releases is None else settings.horizon) + 1)
     for row in whole.agents:
@@ -132,8 +134,6 @@ def _shorter(gain: float) -> str:
 
 def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] | None, list[ReportPart]]:
     """Draw how the intervals became narrower as releases came, and the population at the end; say from when to when."""
-    from meanstream.pipelines.commands.report.report_charts import convergence_chart, counts_chart, population_chart
-    from meanstream.pipelines.page.page_figures import population_figure
     from meanstream.streaming.metrics.telemetry import telemetry_of_population
 
     points, last = report_convergence_of_store(path, settings)
@@ -197,14 +197,11 @@ def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
 def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
     """Public: quantiles of half-widths at some points of the ledger, and the population at its end.
 
-    The population is learned at each of these points anew, from everybody's newest release until then.
+    The population is learned at each of these points again, from everyone's newest release until then.
     """
     import numpy as np
     from scipy.stats import norm
 
-    from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
-    from meanstream.streaming.agents.estimates import PersonalEstimates
-    from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.metrics.telemetry import QUANTILES
 
     releases, times, names, covariates = _releases(path)
@@ -240,11 +237,6 @@ def _bands() -> dict[str, list[float]]:
 def _releases(path: Path) -> tuple[ReleaseColumns, Floats, list[str], AgentCovariates | None]:
     """Read all releases of a ledger, in the order in which they were charged, their event times, and of whom."""
     import numpy as np
-
-    from meanstream.operators.records import ReleaseColumns
-    from meanstream.streaming.agents.agents_releases import releases_of_ledger
-    from meanstream.streaming.agents.store_answers import covariates_of_last_run
-    from meanstream.streaming.store.state_store import Store
 
     store = Store.read(path)
     try:

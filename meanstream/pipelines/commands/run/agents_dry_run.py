@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.collaboration.shares.asked_shares import query_labels
 from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.store.store_deployment import check_deployment
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -30,11 +34,9 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     )
     facts["memory"] = settings.memory
     if settings.histogram_share:
-        from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
-
-        asked = asked_in_words(options.asked_quantiles, settings.exceeds)
-        facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
-    dry_run_facts(facts, dry_run_told, as_json=options.json)
+        asked = query_labels(options.asked_quantiles, settings.exceeds)
+        facts["shares"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)
 
 
 def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json: bool) -> None:
@@ -48,21 +50,16 @@ def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json:
     sys.stdout.write("Everything is there; nothing was read or written.\n")
 
 
-def dry_run_name(fact: dict[str, Any], *, begun: int) -> str:
-    """Say which deployment it is: the name that is given or kept, or that a store will make, or has none."""
+def dry_run_name(fact: dict[str, Any]) -> str:
+    """Say which deployment it is: the name that is given or kept, or that a store will make."""
     if fact["name"] is not None:
         return f"deployment {fact['name']!r}"
-    return "deployment without a name, as those of an older version" if begun else "deployment of a new name of its own"
+    return "deployment of a new name of its own"
 
 
 def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
-    from dataclasses import asdict
-
-    from meanstream.streaming.agents.agents_budget import agents_budgets
-    from meanstream.streaming.store.store_deployment import check_deployment
-
-    place = {"place": str(options.store), "name": settings.name}
+    place = {"path": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "agents": 0}
@@ -70,7 +67,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
         return {**place, **asdict(agents_budgets(options.store).summary)}
 
 
-def dry_run_told(fact: Any) -> str:
+def dry_run_fact_text(fact: Any) -> str:
     """Say a fact in words."""
     if not isinstance(fact, dict):
         return str(fact)
@@ -84,10 +81,8 @@ def dry_run_told(fact: Any) -> str:
         end = ", which have no end" if fact["horizon"] is None else ""
         return f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over {many} of its agent{end}"
     if not fact["agents"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
-    goes_on = (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which continues with {fact['agents']:,} agents"
-    )
+        return f"{fact['path']}, which will begin; {dry_run_name(fact)}"
+    goes_on = f"{fact['path']}, {dry_run_name(fact)}, which continues with {fact['agents']:,} agents"
     if fact["horizon"] is None:
         return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"
     return (

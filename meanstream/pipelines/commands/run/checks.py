@@ -9,10 +9,28 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.durations import parse_duration
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.private_files import check_private_figures
 from meanstream.pipelines.commands.run.run_page import check_page_options
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
+from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
+from meanstream.pipelines.page.page_answers import check_answers
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
+from meanstream.streaming.metrics.background import parse_server_address
+from meanstream.streaming.open_sink import STDOUT, canonical_sink_location, check_sink_location
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.own_paths import (
+    own_files_named,
+    own_files_of_store,
+    require_no_store_file,
+    require_own_paths_apart,
+)
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
+from meanstream.streaming.sources.source_protocol import SourceLostError
+from meanstream.streaming.store.state_store import StoreError
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -27,20 +45,18 @@ if TYPE_CHECKING:
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_agents_options(options)
-    check_places(options)
+    check_locations(options)
     return settings
 
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
-    """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.durations import parse_duration
-
+    """Refuse what can be refused without asking anyone."""
     with refusing_options():
         settings = options.settings()
         engine_options = options.engine_options()
         check_collaboration(engine_options, settings)
         _check_that_something_comes_out(options)
-        check_store_place(options.store)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -52,16 +68,12 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
 
 def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> None:
     """Refuse a way to collaborate that is none, or that knows of no covariates."""
-    from meanstream.operators.collaboration.registry import make_collaboration
-
     design = None if options.covariates is None else options.covariates.design
     make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design)
 
 
-def check_places(options: StreamOptions) -> None:
-    """Refuse sinks and a source that cannot be opened; brokers are asked."""
-    from meanstream.streaming.open_source import open_source
-
+def check_locations(options: StreamOptions) -> None:
+    """Refuse sinks and a source that cannot be opened; brokers are queried."""
     others: dict[str, str] = {}
     with refusing_options():
         if getattr(options, "reports_only", None) is not None:
@@ -72,34 +84,29 @@ def check_places(options: StreamOptions) -> None:
 
 def _check_stages(stages: str) -> dict[str, str]:
     """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
-    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-    from meanstream.streaming.open_sink import sink_place_of
-
     if is_kafka_location(stages):
         from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
         look_for_side_topic(stages, "stages")
-    return {sink_place_of(stages): "stages"}
+    return {canonical_sink_location(stages): "stages"}
 
 
 def check_rounds(options: RoundsOptions) -> RoundsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_rounds_options(options)
-    check_places(options)
+    check_locations(options)
     return settings
 
 
 def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
-    """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.durations import parse_duration
-
+    """Refuse what can be refused without asking anyone."""
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
         options.engine_options()
         option_location(options.source)
-        _check_places(options)
-        check_store_place(options.store)
+        _check_output_capacity(options)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -110,28 +117,16 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
 
 def _check_answers(options: AgentSideOptions) -> None:
     """Refuse an address of answers that is none, and tokens that are none or for nothing."""
-    from meanstream.operators.validation import require
-
     address, tokens = getattr(options, "answers", None), getattr(options, "answer_tokens", None)
     remote = getattr(options, "answers_remote", False)
     require(address is not None or not remote, "answers_remote", "come with --answers", remote)
     require(address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens))
     if address is not None:
-        from meanstream.pipelines.page.page_answers import check_answers
-
         check_answers(address, tokens, remote=remote)
 
 
 def check_metrics_addresses(options: WatchedOptions) -> None:
-    """Refuse addresses of metrics that are none.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
-    from meanstream.streaming.metrics.background import parse_server_address
-
+    """Refuse addresses of metrics that are none."""
     for name in ("metrics", "private_metrics"):
         if (address := getattr(options, name)) is not None:
             parse_server_address(address, name)
@@ -139,9 +134,6 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
-    from meanstream.operators.validation import require
-    from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
-
     ends = options.until_end or getattr(options, "offsets", None) is not None
     if not is_endless_source(option_location(options.source), ends=ends) or options.releases is not None:
         return
@@ -152,17 +144,13 @@ def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     require(False, "releases", "be given with a source that has no end: else nothing ever comes out", None)
 
 
-def _check_places(options: RoundsOptions) -> None:
+def _check_output_capacity(options: RoundsOptions) -> None:
     """Refuse places that cannot hold what would come."""
-    from meanstream.operators.validation import require
-
     option = "reports" if options.reports_only is None else "reports_only"
     reports = options.sinks.get("reports", "")
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
     if options.reports_only is not None:
-        from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-
         stages = str(options.stages)
         if is_kafka_location(stages):
             from meanstream.streaming.rounds.side_topics import check_side_topic
@@ -172,73 +160,25 @@ def _check_places(options: RoundsOptions) -> None:
             require(stages.endswith(".jsonl"), "stages", "be a .jsonl file or a topic with --reports-only", stages)
 
 
-def check_store_place(store: Path) -> None:
-    """Refuse a store that could not be made.
-
-    Raises
-    ------
-    ValueError
-        Naming the rule and the value.
-    """
-    from meanstream.operators.validation import require
-
+def check_store_path(store: Path) -> None:
+    """Refuse a store that could not be made."""
     require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
 
 
 def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False) -> None:
-    """Refuse sinks that could not be opened, before any of them is made.
-
-    Parameters
-    ----------
-    places : mapping
-        Role of each sink, and its place.
-    others : mapping
-        Places that are taken, and the option that names each.
-    json : bool
-        Whether standard output is taken by the result.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
-    from meanstream.operators.validation import require
-    from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
-
+    """Refuse sinks that could not be opened, before any of them is made."""
     taken = dict(others or {})
     for role, location in places.items():
         option = OPTION_OF.get(role, role)
-        place = sink_place_of(location)
+        place = canonical_sink_location(location)
         require(place not in taken, option, f"be another place than {taken.get(place)}", location)
         taken[place] = option
-        check_sink_place(option, location)
+        check_sink_location(option, location)
     require(not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
 
 
 def check_apart(options: Any, store: Path | None) -> None:
-    """Refuse an output that is an input, a file of a store or another output, by whatever name.
-
-    Parameters
-    ----------
-    options : dataclass
-        Options of a run, with its `sinks`: every other option that names a file is an input.
-    store : Path or None
-        Its store, which owns files beside it.
-
-    Raises
-    ------
-    ValueError
-        Naming both options, and the path.
-    """
-    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-    from meanstream.streaming.open_sink import STDOUT
-    from meanstream.streaming.own_paths import (
-        own_files_named,
-        own_files_of_store,
-        require_own_path_beside_no_store,
-        require_own_paths_apart,
-    )
-
+    """Refuse an output that is an input, a file of a store or another output, by whatever name."""
     places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka_location(place)}
     written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
     if (figures := getattr(options, "private_figures", None)) is not None:
@@ -253,14 +193,12 @@ def check_apart(options: Any, store: Path | None) -> None:
     require_own_paths_apart(written, own | beside | read)
     for option, path in {**written, "store": store}.items():
         if path is not None:
-            require_own_path_beside_no_store(option, path)
+            require_no_store_file(option, path)
 
 
 @contextmanager
 def refusing_to_open() -> Iterator[None]:
     """Refuse an option whose store, source or sink cannot be opened."""
-    from meanstream.streaming.store.state_store import StoreError
-
     try:
         with refusing_options():
             yield
@@ -271,10 +209,6 @@ def refusing_to_open() -> Iterator[None]:
 @contextmanager
 def ending_run() -> Iterator[None]:
     """Turn the end of a store, a source or a sink into one line and exit code 1."""
-    from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
-    from meanstream.streaming.sources.source_protocol import SourceLostError
-    from meanstream.streaming.store.state_store import StoreError
-
     try:
         yield
     except (StoreError, SourceLostError, SinkLostError, DeliveryFailedError) as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from meanstream.operators.rings import ring_module
-from meanstream.pipelines.commands.run.variables import tell_unknown_variables
+from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.taken import takes_options
 
@@ -16,6 +18,28 @@ if TYPE_CHECKING:
     from meanstream.pipelines.options.agents_options import AgentsOptions
     from meanstream.pipelines.options.collaborate_options import CollaborateOptions
     from meanstream.pipelines.options.rounds_options import RoundsOptions
+
+_log = logging.getLogger(f"{LOGGER}.run")
+
+
+class _Logged(Protocol):
+    """Options that say how a run logs."""
+
+    @property
+    def log_format(self) -> str: ...
+
+
+def warn_of_unknown_variables(context: Any, options: _Logged) -> None:
+    """Warn of each `MEANSTREAM_*` variable that is no option of the command, naming the one that may be meant."""
+    from meanstream.pipelines.options.shown import unknown_variables
+
+    lines = unknown_variables(context, os.environ)
+    if not lines:
+        return
+    with logging_to_stderr(options.log_format, quiet=True):
+        for line in lines:
+            _log.warning(line)
+
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -26,7 +50,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options("agents_options:AgentsOptions", beforehand=tell_unknown_variables)
+@takes_options("agents_options:AgentsOptions", beforehand=warn_of_unknown_variables)
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
@@ -49,7 +73,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 
 
 @app.command("agent-side")
-@takes_options("agent_side:AgentSideOptions", beforehand=tell_unknown_variables)
+@takes_options("agent_side:AgentSideOptions", beforehand=warn_of_unknown_variables)
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -69,7 +93,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options("collaborate_options:CollaborateOptions", beforehand=tell_unknown_variables)
+@takes_options("collaborate_options:CollaborateOptions", beforehand=warn_of_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -85,7 +109,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 
 @app.command("rounds")
-@takes_options("rounds_options:RoundsOptions", beforehand=tell_unknown_variables)
+@takes_options("rounds_options:RoundsOptions", beforehand=warn_of_unknown_variables)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.
 

@@ -10,15 +10,23 @@ from meanstream.pipelines.commands.run.checks import ending_run
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.streaming.agents.agents_homes import agents_of_store
+from meanstream.streaming.crash import CrashHook, no_crash
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
+from meanstream.streaming.open_sink import open_sink
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.rounds.rounds_homes import users_of_store
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sources.file_identity import source_identity
+from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
+from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
-    from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
-    from meanstream.streaming.sinks.sink_group import Sinks
     from meanstream.streaming.sources.mapping import ColumnMapping
     from meanstream.streaming.sources.source_protocol import Source
-    from meanstream.streaming.store.state_store import Store
 
 
 @contextmanager
@@ -46,11 +54,6 @@ def open_samples(
     options: StreamOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
 ) -> Source:
     """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
-    from meanstream.streaming.agents.agents_homes import agents_of_store
-    from meanstream.streaming.open_source import open_source
-    from meanstream.streaming.rounds.rounds_homes import users_of_store
-    from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
-
     mapping = options.column_mapping()
     source = open_source(
         option_location(options.source),
@@ -77,10 +80,6 @@ def open_samples(
 
 def check_opened_source(options: StreamOptions) -> str | None:
     """Refuse another source than a store is filled from, without noting or reading anything; give the store's name."""
-    from meanstream.streaming.open_source import open_source
-    from meanstream.streaming.store.source_identity import require_source_identity
-    from meanstream.streaming.store.state_store import Store
-
     mapping = options.column_mapping()
     with (
         closing(Store.read(options.store)) as store,
@@ -91,8 +90,6 @@ def check_opened_source(options: StreamOptions) -> str | None:
 
 
 def _identity(options: StreamOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
-    from meanstream.streaming.sources.file_identity import source_identity
-
     seconds = options.engine_options().allowed_lateness
     return source_identity(source, mapping, lateness=options.LATENESS, seconds=seconds, agent=options.WHO)
 
@@ -101,10 +98,6 @@ def open_sinks(
     places: Mapping[str, str], kafka: KafkaSinks | None = None, *, private: Collection[str] = ("estimates",)
 ) -> Sinks:
     """Open one sink per role; those of some roles stay in the trust domain, everything else is public."""
-    from meanstream.streaming.open_sink import open_sink
-    from meanstream.streaming.sinks.sink_group import Sinks
-    from meanstream.streaming.sinks.sink_protocol import Trust
-
     return Sinks(
         **{
             role: open_sink(
@@ -128,11 +121,8 @@ def open_kafka_sinks(
     private_apart: bool = False,
 ) -> KafkaSinks | None:
     """Make what opens topics, if there are any."""
-    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-
     if not any(map(is_kafka_location, places.values())):
         return None
-    from meanstream.streaming.crash import no_crash
     from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 
     return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)

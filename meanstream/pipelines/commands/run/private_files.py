@@ -1,4 +1,4 @@
-"""`--private-figures`: what only the operator of a run may know, in a file of its own that nobody else can read."""
+"""`--private-figures`: what only the operator of a run may know, in a file of its own that no one else can read."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.command_outputs import writing_output
+from meanstream.streaming.events.times import iso_time
+
 if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.rounds.rounds_stats import RoundsStats
 
 
 def check_private_figures(path: Path | None) -> None:
-    """Refuse a file that is there, or could not be made.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
+    """Refuse a file that is there, or could not be made."""
     if path is not None:
-        from meanstream.operators.validation import require
-
         require(
             path.suffix == ".json" and path.parent.is_dir(), "private_figures", "be a .json file in a folder", str(path)
         )
@@ -30,17 +26,9 @@ def check_private_figures(path: Path | None) -> None:
 
 
 def write_private_figures(path: Path | None, figures: dict[str, Any]) -> None:
-    """Write a new file for the operator alone; nothing, where none was asked for.
-
-    Raises
-    ------
-    RunFailed
-        If it is there, or cannot be written; then there is none.
-    """
+    """Write a new file for the operator alone; nothing, where none was requested."""
     if path is None:
         return
-    from meanstream.pipelines.commands.command_outputs import writing_output
-
     data = json.dumps({"trust": "private", **figures}, indent=2).encode() + b"\n"
     with writing_output("private_figures", path):
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -59,8 +47,6 @@ def private_agents_figures(stats: EngineStats) -> dict[str, Any]:
 
 def private_rounds_figures(stats: RoundsStats) -> dict[str, Any]:
     """Private: say of a run of rounds what tells how many samples users send, and when."""
-    from meanstream.streaming.events.times import iso_time
-
     return {
         "events": stats.events,
         "accepted": stats.accepted,

@@ -8,6 +8,10 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from meanstream.streaming.events.times import iso_time
+from meanstream.streaming.metrics.metric_records import first_release_record
+from meanstream.streaming.metrics.rate import RecentRate
+
 if TYPE_CHECKING:
     from meanstream.streaming.agents.first_release import FirstRelease
     from meanstream.streaming.engine.engine_stats import EngineStats
@@ -22,8 +26,6 @@ class Progress:
     """Call it with the engine's statistics after each turn; use as a context manager."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        from meanstream.streaming.metrics.rate import RecentRate
-
         self._shown = time.monotonic()
         self._rate = RecentRate(self._shown)
         self._live = not quiet and sys.stderr.isatty()
@@ -76,8 +78,6 @@ class LoggedProgress:
     """Logs the statistics every few seconds; in place of `Progress` where logs are read by programs."""
 
     def __init__(self) -> None:
-        from meanstream.streaming.metrics.rate import RecentRate
-
         self._shown = time.monotonic()
         self._rate = RecentRate(self._shown)
 
@@ -112,13 +112,11 @@ def log_progress_summary(stats: EngineStats) -> None:
 
 
 def _public_figures(stats: EngineStats) -> dict[str, Any]:
-    """Give what anybody may know of a run.
+    """Give what anyone may know of a run.
 
     **Privacy.** The number of clipped values and the half-width of the personal estimates depend on raw values: they
     are private, and stand in the file of `--private-figures` only.
     """
-    from meanstream.streaming.events.times import iso_time
-
     return {
         "events": stats.events,
         "accepted": stats.accepted,
@@ -140,8 +138,6 @@ def _public_figures(stats: EngineStats) -> dict[str, Any]:
 
 
 def _due(first: FirstRelease) -> dict[str, Any]:
-    from meanstream.streaming.events.times import iso_time
-
     at = None if first.event_time is None else iso_time(first.event_time)
     return {"first_release": at, "first_release_waits_for": first.why}
 
@@ -158,8 +154,6 @@ def _first_release(stats: EngineStats) -> str:
     """Before the first release: when it is due, and why."""
     if stats.first_release is None:
         return ""
-    from meanstream.streaming.metrics.metric_records import first_release_record
-
     return f" | {first_release_record(stats)}"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.agents.agent_memory import AUTO, LIFE
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
 from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress_line import log_progress_summary
@@ -16,12 +18,14 @@ from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import print_options_json
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.agents.move_agents import settle_move
+from meanstream.streaming.store.store_deployment import Deployment, open_deployment
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.engine_stats import EngineStats
-    from meanstream.streaming.store.store_deployment import Deployment
 
 
 _log = logging.getLogger(f"{LOGGER}.run")
@@ -30,8 +34,6 @@ _log = logging.getLogger(f"{LOGGER}.run")
 def host_agents(options: AgentSideOptions) -> None:
     """Run an engine and say what it did; or, for a dry run, what it would run on."""
     if options.dry_run:
-        from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
-
         dry_run_agents(options)
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
@@ -62,8 +64,6 @@ def run_agents_engine(
 
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
-    from meanstream.operators.agents.agent_memory import AUTO, LIFE
-    from meanstream.streaming.agents.agents_engine import Engine
 
     def make(deployment: Deployment, taken: Input, **shared: Any) -> Engine:
         return Engine(
@@ -87,9 +87,6 @@ def run_agents_engine(
 
 def _open_settled(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
     """Open the store; end a move to another store that was interrupted."""
-    from meanstream.streaming.agents.move_agents import settle_move
-    from meanstream.streaming.store.store_deployment import open_deployment
-
     deployment = open_deployment(path, settings, environment=environment)
     try:
         settle_move(deployment.store)

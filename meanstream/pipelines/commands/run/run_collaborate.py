@@ -1,15 +1,18 @@
-"""`meanstream run collaborate`: everybody's releases to the estimates of one organization's agents."""
+"""`meanstream run collaborate`: everyone's releases to the estimates of one organization's agents."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
+from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.durations import parse_duration
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_fact_text, dry_run_facts
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_collaboration,
@@ -26,17 +29,21 @@ from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF, print_options_json
 from meanstream.pipelines.options.collaborate_options import CollaborateOptions
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.streaming.agents.agents_budget import agents_budgets
+from meanstream.streaming.agents.collaborating_site import Collaborator
+from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
+from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.open_sink import canonical_sink_location
+from meanstream.streaming.sources.releases_file import ReleasesFile
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.streaming.agents.collaboration_stats import CollaborationStats
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
     from meanstream.streaming.metrics.engine_metrics import Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
-    from meanstream.streaming.sources.releases_file import ReleasesFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +58,14 @@ class Collaboration:
     every: float
 
     def open_releases(self) -> ReleasesTopic | ReleasesFile:
-        """Open the topic or file of everybody's releases; see `open_received_releases`."""
+        """Open the topic or file of everyone's releases; see `open_received_releases`."""
         return open_received_releases(self.releases, self.possible)
 
 
 def host_collaboration(options: CollaborateOptions) -> None:
     """Run until a signal, or once, and say what was done; or only look at what it would need."""
     if options.dry_run:
-        from meanstream.pipelines.commands.run.collaborate_dry_run import dry_run_collaboration
-
-        dry_run_collaboration(options, _check_collaboration(options))
+        _dry_run(options, _check_collaboration(options))
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = _run_collaboration(options)
@@ -75,19 +80,7 @@ def host_collaboration(options: CollaborateOptions) -> None:
 
 
 def _check_collaboration(options: CollaborateOptions) -> Collaboration:
-    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings.
-
-    Raises
-    ------
-    BadOption
-        Naming the option, the rule and the value.
-    """
-    from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.durations import parse_duration
-    from meanstream.operators.validation import require
-    from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.open_sink import sink_place_of
-
+    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings."""
     if options.releases is None:
         raise BadOption("releases must be given")
     if options.store is None:
@@ -100,7 +93,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
         engine_options = options.engine_options()
         _require_no_topics(options.sinks)
         check_apart(options, options.store)
-        check_sinks(options.sinks, others={sink_place_of(options.releases): "releases"}, json=options.json)
+        check_sinks(options.sinks, others={canonical_sink_location(options.releases): "releases"}, json=options.json)
         check_metrics_addresses(options)
         check_page_options(options.page, remote=options.page_remote)
     with refusing_to_open():
@@ -120,18 +113,12 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
 
 def _require_no_topics(sinks: Mapping[str, str]) -> None:
     """Refuse a topic: what was written twice could not be told there, because nothing is kept of what was written."""
-    from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-
     for role, place in sinks.items():
         require(not is_kafka_location(place), OPTION_OF.get(role, role), "be a file or '-' here", place)
 
 
 def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
     """Check every option, then open releases and sinks and answer."""
-    from meanstream.streaming.agents.collaborating_site import Collaborator
-
-    keep_arrow_from_pandas()
     made = _check_collaboration(options)
     with opening_stack() as (opened, stop):
         with refusing_to_open():
@@ -152,7 +139,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
                 health=watch.health,
                 on_turn=watch.on_turn,
             )
-        watch.tell_page_of(made.settings, source=made.releases.partition("?")[0])
+        watch.announce_run(made.settings, source=made.releases.partition("?")[0])
         return collaborator.run(stop, until_end=options.until_end)
 
 
@@ -189,7 +176,7 @@ def _telemetry(**options: Any) -> Telemetry:
 
 
 class _CollaborationProgress(Progress):
-    """Progress of answering from everybody's releases."""
+    """Progress of answering from everyone's releases."""
 
     def line(self, stats: EngineStats, rate: float) -> str:
         """One line: records, releases that were taken, estimates; nothing of values."""
@@ -204,24 +191,24 @@ class _LoggedCollaborationProgress(LoggedProgress):
 
     def figures(self, stats: EngineStats) -> dict[str, Any]:
         """Public: what the summary at the end says, so far."""
-        from meanstream.streaming.agents.collaboration_stats import collaboration_stats
-
         return collaboration_stats(stats).summary()
 
 
 def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
-    """Open a topic or a file of everybody's releases, of which only possible ones count.
-
-    Raises
-    ------
-    ValueError
-        If it does not exist, or the brokers cannot be reached.
-    """
-    from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
-    from meanstream.streaming.sources.releases_file import ReleasesFile
-
+    """Open a topic or a file of everyone's releases, of which only possible ones count."""
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
     from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
 
     return ReleasesTopic(KafkaLocation.parse(location, role="releases"), possible)
+
+
+def _dry_run(options: CollaborateOptions, made: Collaboration) -> None:
+    """Refuse what a run would refuse; otherwise say what it would answer, from what."""
+    with refusing_to_open():
+        made.open_releases().close()
+        store = {"place": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
+    facts: dict[str, Any] = {"releases": made.releases, "store": store}
+    facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
+    facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)

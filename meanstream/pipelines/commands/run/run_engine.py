@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
-from meanstream.pipelines.commands.run.checks import check_places, refusing_to_open
+from meanstream.pipelines.commands.run.checks import check_locations, refusing_to_open
 from meanstream.pipelines.commands.run.opening import (
     closing_opened_store,
     open_kafka_sinks,
@@ -16,13 +15,13 @@ from meanstream.pipelines.commands.run.opening import (
     open_sinks,
     opening_stack,
 )
-from meanstream.pipelines.commands.run.waiting_line import wait_for_places
+from meanstream.pipelines.commands.run.waiting_line import wait_for_brokers
 from meanstream.pipelines.options.base import option_environment
+from meanstream.streaming.crash import CrashHook, no_crash
 
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.watching import Watch
     from meanstream.pipelines.options.stream_options import StreamOptions
-    from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.engine_loop import EngineLoop
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.engine.engine_stats import EngineStats
@@ -103,15 +102,12 @@ def run_engine(
 
     A test kills the process in `crash`.
     """
-    from meanstream.streaming.crash import no_crash
-
-    keep_arrow_from_pandas()
     hook, lateness, refresh = crash or no_crash, options.lateness_in_force(), options.refresh_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():
             watch = opened.enter_context(watched)
-            wait_for_places(options, stop=stop, health=watch.health)
-            check_places(options)
+            wait_for_brokers(options, stop=stop, health=watch.health)
+            check_locations(options)
             deployment = kind.open_store(options.store, settings, environment=option_environment(options.secret_file))
             store = deployment.store
             opened.enter_context(closing_opened_store(store))
@@ -127,5 +123,5 @@ def run_engine(
             engine = kind.make(deployment, taken, store=store, sinks=sinks, **shared)
             engine.history = watch.history
             engine.resume()
-        watch.tell_run(deployment.settings, source=taken.source.name, lateness=lateness, refresh=refresh)
+        watch.log_run(deployment.settings, source=taken.source.name, lateness=lateness, refresh=refresh)
         return engine.run(lambda: stop() or taken.done())

@@ -26,20 +26,6 @@ _log = logging.getLogger(f"{LOGGER}.run")
 def logging_to_stderr(log_format: str, *, quiet: bool = False) -> Iterator[None]:
     """Write records of the logger `meanstream`; with JSON also how the run ends, so that nothing else is written.
 
-    Parameters
-    ----------
-    log_format : {"text", "json"}
-        "text" leaves the end of a run to the command line: one line for a refused option or a failed run.
-    quiet : bool
-        Warnings and errors only.
-
-    Raises
-    ------
-    BadOption
-        If the format is unknown.
-    SystemExit
-        With "json", for what ended the run: 2 for a refused option, 1 for anything else.
-
     Notes
     -----
     **Privacy.** Logs leave the trust domain, so a record holds plain public figures and names. What is not plain (an
@@ -159,7 +145,7 @@ def _plain_or_type(value: Any) -> Any:
 
 
 def log_lines_of_defect(error: BaseException) -> str:
-    r"""Where an error that nobody expected was raised, without the text of any that is not ours.
+    r"""Where an error that no one expected was raised, without the text of any that is not ours.
 
     Examples
     --------

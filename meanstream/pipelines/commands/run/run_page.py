@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.told_address import telling_address
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.run.signals import stopping_on_signals
+from meanstream.pipelines.commands.run.told_address import announcing_address
+from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
+from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
 if TYPE_CHECKING:
     from meanstream.streaming.metrics.telemetry import Telemetry
@@ -29,15 +35,7 @@ def page_telemetry_of_rounds(**options: Any) -> Telemetry:
 
 
 def check_page_options(page: str | None, *, remote: bool) -> None:
-    """Refuse a page that could not be shown.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
-    from meanstream.operators.validation import require
-
+    """Refuse a page that could not be shown."""
     require(page is not None or not remote, "page_remote", "come with --page", remote)
     if page is not None:
         from meanstream.pipelines.page.page_server import check_page_server
@@ -47,8 +45,6 @@ def check_page_options(page: str | None, *, remote: bool) -> None:
 
 def page_run_facts(settings: Any, *, source: str) -> dict[str, Any]:
     """Public: say which run a page shows, of agents or of rounds."""
-    from importlib.metadata import version
-
     names = ("name", "epsilon", "delta", "horizon", "window", "estimator", "user_budget")
     facts = {name: value for name in names if (value := getattr(settings, name, None)) is not None}
     return {**facts, "unit": settings.unit, "source": source, "version": version("meanstream")}
@@ -64,31 +60,8 @@ def showing_page(
     store: Path | None = None,
     only_read: bool = False,
 ) -> Iterator[Callable[[], None]]:
-    """Serve a page as long as the context is open; its address is told by `telling_address`.
-
-    Parameters
-    ----------
-    address : str
-        `HOST:PORT`.
-    telemetry : Telemetry
-        What is shown.
-    settings : AgentsSettings or RoundsSettings
-        For the declared bounds, and when budgets end.
-    remote : bool
-        Whether other machines may connect.
-    store : Path, optional
-        The store of the run.
-    only_read : bool
-        Whether the run only reads it, beside its engine: then budgets are that one's to show.
-
-    Raises
-    ------
-    ValueError
-        If the page cannot be served there.
-    """
+    """Serve a page as long as the context is open; its address is told by `announcing_address`."""
     from meanstream.pipelines.page.page_server import PageServer
-    from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
-    from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
     bounds = (settings.lower, settings.upper)
     one = all(isinstance(bound, int | float) for bound in bounds)  # vectors may have others for each coordinate
@@ -96,7 +69,7 @@ def showing_page(
     suffix = COLLABORATE_PAGE_SUFFIX if only_read else PAGE_SUFFIX
     with PageServer(address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook) as server:
         url = server.url.partition("?")[0]
-        with telling_address("page", url, server.url, store=store, suffix=suffix) as tell:
+        with announcing_address("page", url, server.url, store=store, suffix=suffix) as tell:
             try:
                 yield tell
             finally:
@@ -105,10 +78,6 @@ def showing_page(
 
 def stay_on_page() -> None:
     """Keep the page of a demo open until Ctrl-C or SIGTERM."""
-    from threading import Event
-
-    from meanstream.pipelines.commands.run.signals import stopping_on_signals
-
     sys.stderr.write("The page stays open; Ctrl-C ends it.\n")
     sys.stderr.flush()
     sys.stdout.flush()

@@ -6,11 +6,14 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.rings import ring_module
-from meanstream.pipelines.commands.run.checks import check_rounds_options, ending_run
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
+from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.private_files import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress_line import Progress
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
@@ -23,23 +26,30 @@ from meanstream.pipelines.commands.run.watching import (
     watching_metrics_of_rounds,
     watching_private_metrics_of_rounds,
 )
-from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
+from meanstream.streaming.rounds.rounds_budget import rounds_budgets
+from meanstream.streaming.rounds.rounds_deployment import (
+    RoundsDeployment,
+    check_rounds_deployment,
+    open_rounds_deployment,
+)
+from meanstream.streaming.rounds.rounds_engine import RoundsEngine
+from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats, rounds_stats
+from meanstream.streaming.rounds.stage_results import StageResultsFile, StageResultsLocation
 
 _log = logging.getLogger("meanstream.run")
 
 if TYPE_CHECKING:
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.engine_stats import EngineStats
-    from meanstream.streaming.rounds.rounds_deployment import RoundsDeployment
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-    from meanstream.streaming.rounds.rounds_stats import RoundsStats
-    from meanstream.streaming.rounds.stage_results import StageResultsPlace
 
 
 def host_rounds(options: RoundsOptions) -> None:
-    """Run the side and the host that were asked for, and say what was done."""
+    """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
         ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(options, options.runner)
         return
@@ -48,8 +58,6 @@ def host_rounds(options: RoundsOptions) -> None:
         dry_run_statistician(options, options.from_reports)
         return
     if options.dry_run:
-        from meanstream.pipelines.commands.run.rounds_dry_run import dry_run_rounds
-
         dry_run_rounds(options)
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
@@ -73,8 +81,6 @@ def run_rounds_engine(
 
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
-    from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment
-    from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 
     def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
         if not (options.private_metrics or options.private_figures or options.dead_letters):
@@ -103,11 +109,8 @@ def run_rounds_engine(
     return run_engine(kind, options, settings, _watching_rounds(options, settings, also), crash)
 
 
-def _stage_results(stages: str) -> StageResultsPlace:
+def _stage_results(stages: str) -> StageResultsLocation:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
-    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-    from meanstream.streaming.rounds.stage_results import StageResultsFile
-
     if not is_kafka_location(stages):
         return StageResultsFile(Path(stages))
     from meanstream.streaming.rounds.side_topics import StageResultsTopic, open_side_topic
@@ -137,8 +140,6 @@ class RoundsProgress(Progress):
 
     def __call__(self, stats: EngineStats) -> None:
         """Show the newest public figures."""
-        from meanstream.streaming.rounds.rounds_stats import public_stats, rounds_stats
-
         view = public_stats(rounds_stats(stats))
         if view != self._before:
             self._before = view
@@ -159,8 +160,6 @@ def _run_here(options: RoundsOptions) -> dict[str, Any]:
 
 def rounds_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, Any]:
     """Public: say what a run did; `private_rounds_figures` has the rest."""
-    from meanstream.streaming.rounds.rounds_stats import public_stats
-
     view = public_stats(stats)
     return {
         "users": view.agents,
@@ -210,3 +209,41 @@ def _line(told: dict[str, Any]) -> str:
     over = f", {told['over_budget']:,} times a user over budget" if told["over_budget"] else ""
     refused = f", {told['results_refused']:,} stage results refused" if told["results_refused"] else ""
     return f"{told['users']:,} users, {paid}{over}{refused}, {told['estimates']:,} estimates{waiting}"
+
+
+def dry_run_rounds(options: RoundsOptions) -> None:
+    """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budgets."""
+    settings = check_rounds(options)
+    facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
+    lateness = options.lateness_in_force()
+    facts["allowed_lateness"] = f"{lateness.text}: {lateness.why}"
+    facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
+    facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
+    dry_run_facts(facts, _told, as_json=options.json)
+
+
+def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
+    """Tell what a store would go on with."""
+    place = {"place": str(options.store), "name": settings.name}
+    with refusing_to_open():
+        if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):
+            return {**place, "users": 0}
+        place["name"] = check_opened_source(options)
+        return {**place, **asdict(rounds_budgets(options.store).summary)}
+
+
+def _told(fact: Any) -> str:
+    if not isinstance(fact, dict):
+        return str(fact)
+    if "window" in fact:
+        limit = (
+            "no limit over all windows" if fact["user_budget"] is None else f"at most {fact['user_budget']:g} in all"
+        )
+        return f"epsilon {fact['epsilon']:g} for all that a user sends in a window of {fact['window']}, {limit}"
+    if not fact["users"]:
+        return f"{fact['place']}, which will begin; {dry_run_name(fact)}"
+    return (
+        f"{fact['place']}, {dry_run_name(fact)}, "
+        f"which continues with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
+        f"{fact['at_budget']:,} cannot pay for another report"
+    )

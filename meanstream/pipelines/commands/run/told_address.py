@@ -1,4 +1,4 @@
-"""An address with the token that opens it, told to who runs the engine and to nobody who reads its log."""
+"""An address with the token that opens it, told to who runs the engine and to no one who reads its log."""
 
 from __future__ import annotations
 
@@ -15,45 +15,27 @@ _log = logging.getLogger("meanstream.run")
 
 
 @contextmanager
-def telling_address(
+def announcing_address(
     what: str, url: str, secret: str, *, store: Path | None, suffix: str
 ) -> Iterator[Callable[[], None]]:
     """Tell an address, with its token, once; what is told in a file goes when the context is left.
 
     On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which others may read: there
-    what is given, to be called once the store is this run's own, writes it into a file beside the store.
-
-    Parameters
-    ----------
-    what : str
-        Name of what is served, as of its option.
-    url : str
-        Where it is, without the token.
-    secret : str
-        The line to tell.
-    store : Path, optional
-        The store of the run.
-    suffix : str
-        Of the file, behind the store's name; one of `meanstream.streaming.own_paths.STORE_FILES`.
-
-    Raises
-    ------
-    RunFailed
-        If the file cannot be written.
+    what is given, to be called once the store is this run's own, writes it into a file next to the store.
     """
     place = None if store is None or sys.stderr.isatty() else store.with_name(store.name + suffix)
     written: list[Path] = []
     if place is None:
         sys.stderr.write(f"{what}: {secret}\n")
 
-    def tell() -> None:
+    def announce() -> None:
         if place is not None:
             _write_for_owner(what, place, secret)
             written.append(place)
             _log.info(f"{what} is served", extra={"url": url, "token_in": str(place)})
 
     try:
-        yield tell
+        yield announce
     finally:
         for path in written:
             path.unlink(missing_ok=True)

@@ -5,40 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from meanstream.operators.durations import parse_duration
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
     from meanstream.streaming.engine.engine_health import EngineHealth
 
 
-def wait_for_places(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
-    """Wait until the brokers of the source and of every sink answer.
-
-    Parameters
-    ----------
-    options : StreamOptions
-        The places, and how long is waited.
-    stop : callable
-        Whether the run shall stop.
-    health : EngineHealth, optional
-        Is told what is waited for.
-
-    Raises
-    ------
-    BadOption
-        If a login, TLS or a property is refused, or nobody answers in time.
-    RunFailed
-        If the run shall stop.
-    """
-    places = [("source", option_location(options.source)), *waiting_places(options.sinks)]
+def wait_for_brokers(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
+    """Wait until the brokers of the source and of every sink answer."""
+    places = [("source", option_location(options.source)), *broker_locations(options.sinks)]
     if getattr(options, "reports_only", None) is not None:
         places.append(("stages", str(getattr(options, "stages", ""))))
     wait_for_addresses(places, options.wait_for, stop=stop, health=health)
 
 
-def waiting_places(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
+def broker_locations(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Give the places of sinks with the option that names each."""
     return [(OPTION_OF.get(role, role), place) for role, place in sinks.items()]
 
@@ -50,9 +35,7 @@ def wait_for_addresses(
     stop: Callable[[], bool],
     health: EngineHealth | None = None,
 ) -> None:
-    """Wait for the topics among some places, each the value of an option; see `wait_for_places`."""
-    from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
+    """Wait for the topics among some places, each the value of an option; see `wait_for_brokers`."""
 
     def noted(what: str) -> None:
         if health is not None:

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.pipelines.commands.run.progress_line import make_progress
 from meanstream.pipelines.commands.run.run_page import page_run_facts, page_telemetry_of_agents, showing_page
+from meanstream.pipelines.commands.run.told_address import announcing_address
+from meanstream.pipelines.page.page_answers import AnswersServer
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +22,6 @@ if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
     from meanstream.pipelines.options.lateness_option import Lateness
     from meanstream.pipelines.options.refresh_option import Refresh
-    from meanstream.streaming.engine.engine_health import EngineHealth
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
@@ -35,7 +38,7 @@ class WatchedOptions(Protocol):
 
     @property
     def metrics(self) -> str | None:
-        """Address of the metrics for everybody."""
+        """Address of the metrics for everyone."""
 
     @property
     def private_metrics(self) -> str | None:
@@ -71,7 +74,7 @@ class Watch:
     tell: tuple[Callable[[], None], ...] = ()
     """Tell what opens private addresses: call it once the store is this run's own."""
 
-    def tell_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
+    def log_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
         """Log how late samples may be and when estimates are due, with reasons; show the page which run it is."""
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
         more = {"lateness": lateness.text, "why": lateness.why}
@@ -79,9 +82,9 @@ class Watch:
             due = {"refresh": refresh.text, "why": refresh.why, "first": refresh.first_due(lateness.text)}
             _log.info("estimates are due", extra=due)
             more |= {"refresh": refresh.text, "first_estimates": due["first"]}
-        self.tell_page_of(settings, source=source, **more)
+        self.announce_run(settings, source=source, **more)
 
-    def tell_page_of(self, settings: Any, *, source: str, **more: str) -> None:
+    def announce_run(self, settings: Any, *, source: str, **more: str) -> None:
         """Say where page and answers are, once the store is this run's; and to the page, which run it shows."""
         for tell in self.tell:
             tell()
@@ -118,14 +121,10 @@ def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
 
 
 def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], None] | None:
-    """Let agents ask for their answers, where that is asked for; give what tells the token that is made for all."""
+    """Let agents ask for their answers, where that is requested; give what tells the token that is made for all."""
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
-    from meanstream.pipelines.commands.run.told_address import telling_address
-    from meanstream.pipelines.page.page_answers import AnswersServer
-    from meanstream.streaming.own_paths import ANSWERS_SUFFIX
-
     tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
     server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
     url = f"{server.url}AGENT"
@@ -133,7 +132,7 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
         sys.stderr.write(f"answers: {url}\n")
         return None
     secret = f"{url}, Authorization: Bearer {server.token}"
-    return opened.enter_context(telling_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
+    return opened.enter_context(announcing_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
 
 
 @contextmanager
@@ -148,34 +147,7 @@ def watching(
     progress: Progress | LoggedProgress | None = None,
     only_read: bool = False,
 ) -> Iterator[Watch]:
-    """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open.
-
-    Parameters
-    ----------
-    options : WatchedOptions
-        Who watches.
-    settings : AgentsSettings or RoundsSettings
-        Those of the engine.
-    make_metrics : callable
-        Makes the metrics of this kind of engine; called only where they are asked for.
-    make_private_metrics : callable
-        The same for metrics at an address of the operator's.
-    make_telemetry : callable
-        The same for the page.
-    also : callable, optional
-        Called with the statistics, too: a page that outlives the engine.
-    progress : context manager, optional
-        What shows progress, if it is not that of agents.
-    only_read : bool
-        Whether the store is another run's.
-
-    Raises
-    ------
-    ValueError
-        If the address of the metrics or of the page cannot be listened on.
-    """
-    from meanstream.streaming.engine.engine_health import EngineHealth
-
+    """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open."""
     health, telemetry = EngineHealth(), None
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:

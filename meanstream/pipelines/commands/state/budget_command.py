@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declared import INPUT, cli_option
-from meanstream.pipelines.options.option_errors import BadOption
-
-if TYPE_CHECKING:
-    from meanstream.streaming.agents.agents_budget import AgentBudget, BudgetSummary
-    from meanstream.streaming.rounds.rounds_budget import RoundsBudgets
 
 
 def budget(
@@ -37,104 +29,6 @@ def budget(
       meanstream budget --store state.db
       meanstream budget --store state.db --agent N14228 --as-of 2013-06-30T12:00:00Z
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.agents.agents_budget import agents_budgets
-    from meanstream.streaming.agents.budget_forecast import budget_forecast_text
-    from meanstream.streaming.events.times import iso_time
-    from meanstream.streaming.rounds.rounds_budget import has_rounds_budget, rounds_budgets
-    from meanstream.streaming.store.state_store import StoreError
+    from meanstream.pipelines.commands.state.budget_tables import show_budget
 
-    until = None if as_of is None else _seconds(as_of)
-    try:
-        if has_rounds_budget(store):
-            _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
-            return
-        found = agents_budgets(store, as_of=until, foretell=True)
-    except StoreError as error:
-        raise BadOption(str(error)) from None
-    ends = dict(zip((row.agent for row in found.agents), found.ends or [None] * len(found.agents), strict=True))
-    rows = [row for row in found.agents if agent in (None, row.agent)]
-    if agent is not None and not rows:
-        raise BadOption(f"agent must be one of the store's, got {agent!r}")
-    if as_json:
-        foretold = None if found.forecast is None else asdict(found.forecast)
-        summary = {} if agent is not None else {"summary": asdict(found.summary), "forecast": foretold}
-        print_options_json({"agents": [asdict(row) | {"ends": iso_time(ends[row.agent])} for row in rows], **summary})
-        return
-    sys.stdout.writelines(_table(rows, ends))
-    if agent is None:
-        sys.stdout.write("" if found.forecast is None else f"{budget_forecast_text(found.forecast)}\n")
-        sys.stdout.write(_sentence(found.summary))
-
-
-def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> None:
-    from meanstream.operators.validation import printable
-
-    rows = [row for row in found.users if user in (None, row.user)]
-    if user is not None and not rows:
-        raise BadOption(f"agent must be one of the store's users, got {user!r}")
-    if as_json:
-        summary = {} if user is not None else {"summary": asdict(found.summary)}
-        print_options_json({"users": [asdict(row) for row in rows], **summary})
-        return
-    whole = found.summary
-    paid = "reports" if whole.trust == "local" else "charges"
-    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
-    for row in rows:
-        left = "-" if row.remaining is None else f"{row.remaining:g}"
-        sys.stdout.write(f"{printable(row.user):<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
-    if user is None:
-        limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
-        sys.stdout.write(
-            f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
-            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
-        )
-
-
-def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:
-    from meanstream.operators.validation import printable
-
-    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>15}  protected at\n"]
-    lines += [
-        f"{printable(row.agent):<24} {row.spent:>7} {_left(row.remaining):>9} {_left(row.horizon):>7} "
-        f"{_end(row, ends[row.agent]):>15}  "
-        f"({row.epsilon:g}, {row.delta:g})\n"
-        for row in rows
-    ]
-    return lines
-
-
-def _left(number: int | None) -> str:
-    """Write a number of releases; none where there is no end."""
-    return "-" if number is None else str(number)
-
-
-def _end(row: AgentBudget, end: float | None) -> str:
-    """Say on which day of event time an agent makes its last release."""
-    from meanstream.streaming.events.times import iso_time
-
-    if row.remaining is None:
-        return "no end"
-    if not row.remaining:
-        return "ended"
-    return "-" if end is None else (iso_time(end) or "after year 5138").partition("T")[0]
-
-
-def _sentence(summary: BudgetSummary) -> str:
-    refused = "" if summary.refused is None else f", {summary.refused:,} releases refused"
-    if summary.horizon is None:
-        return f"{summary.agents:,} agents: at most {summary.spent_max:,} releases each so far, without end{refused}\n"
-    return (
-        f"{summary.agents:,} agents: at most {summary.spent_max:,} of {summary.horizon:,} releases spent, "
-        f"{summary.at_horizon:,} at their horizon{refused}\n"
-    )
-
-
-def _seconds(text: str) -> float:
-    """Read a time of the command line."""
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadOption(f"as_of must be a time in ISO 8601, got {text!r}") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    show_budget(store=store, agent=agent, as_of=as_of, as_json=as_json)

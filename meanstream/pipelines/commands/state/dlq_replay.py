@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.validation import closest_valid
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.progress_line import log_progress_summary
 from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
@@ -13,11 +15,15 @@ from meanstream.pipelines.commands.run.run_engine import Input
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.options.base import option_location, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.streaming.engine.unused_records import COUNTED, FINAL
+from meanstream.streaming.replay.dead_letters import REASONS, DeadLetters, read_dead_letters
+from meanstream.streaming.replay.reopen import reopened_source_name, reopening
+from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
+from meanstream.streaming.store.source_identity import source_identity_of
+from meanstream.streaming.store.state_store import Store, StoreError
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.asked_replay import ReplayOptions
-    from meanstream.streaming.replay.dead_letters import DeadLetters
-    from meanstream.streaming.replay.replay_letters import Replay
     from meanstream.streaming.store.store_deployment import Deployment
 
 
@@ -59,11 +65,7 @@ def replay_dead_letters(options: ReplayOptions) -> None:
 
 
 def _letters(options: ReplayOptions) -> DeadLetters:
-    """Read the dead letters that are asked for."""
-    from meanstream.operators.validation import closest_valid
-    from meanstream.streaming.engine.unused_records import COUNTED, FINAL
-    from meanstream.streaming.replay.dead_letters import REASONS, read_dead_letters
-
+    """Read the dead letters that are requested."""
     for reason in options.reason or ():
         if reason == COUNTED:
             raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")
@@ -83,11 +85,6 @@ def _letters(options: ReplayOptions) -> DeadLetters:
 
 def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
     """Fill in the columns that the store is filled from, where a store is named and no columns are given."""
-    from contextlib import closing
-
-    from meanstream.streaming.store.source_identity import source_identity_of
-    from meanstream.streaming.store.state_store import Store, StoreError
-
     if not options.of_store:
         return options
     try:
@@ -99,9 +96,6 @@ def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
 
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
-    from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-    from meanstream.streaming.replay.replay_letters import prepare_replay
-
     location = option_location(options.source)
     reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)
     return prepare_replay(deployment.store, reopened_source_name(location), reopen, letters, sort=options.sort)

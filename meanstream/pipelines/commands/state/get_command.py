@@ -67,7 +67,7 @@ def _shown(found: Mapping[str, Any]) -> str:
 
 
 def _of_its_values(found: Mapping[str, Any]) -> str:
-    r"""Say quantiles and exceedances, where some were asked for.
+    r"""Say quantiles and exceedances, where some were requested.
 
     Examples
     --------

@@ -43,13 +43,13 @@ def secret_new(
       meanstream run agents --secret-file noise.key ...
       meanstream secret new --signing signing.key
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.own_paths import require_own_path_beside_no_store
+    from meanstream.streaming.own_paths import require_no_store_file
     from meanstream.streaming.store.ledger_signature import make_signing_key
     from meanstream.streaming.store.secret_source import make_secret
 
     public = None
     with refusing_options():
-        require_own_path_beside_no_store("file", file)
+        require_no_store_file("file", file)
         if signing:
             public = make_signing_key(file)
         else:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.commands.state.forget_command import forget
 from meanstream.pipelines.commands.state.move_command import move
-from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declared import INPUT, cli_option
-from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
-if TYPE_CHECKING:
-    from meanstream.streaming.store.state_store import Store
+
+def forget(
+    agent: Annotated[str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")],
+    *,
+    store: Annotated[Path, cli_option("Store of an engine, which is stopped.", INPUT)],
+    as_json: JsonOption = False,
+) -> None:
+    """Erase all that is private of an agent from a store, for good; its further samples are rejected.
+
+    Sums, waiting samples and everything computed from them leave the file and later backups. Releases were public and
+    stay public, and the budget that they spent stays spent. Estimates already written stay in their sinks, and older
+    backups keep what they hold: delete these yourself. Of a user of rounds the sums of open windows leave, reports
+    stay, and samples that come later count again within what is left of the budget.
+
+    \b
+    Example:
+      meanstream store forget N24211 --store state.db
+    """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.state.store_notes import forget_in_store
+
+    forget_in_store(agent=agent, store=store, as_json=as_json)
+
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -41,25 +56,9 @@ def store_show(
     Example:
       meanstream store show --store state.db
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.agents.agents_homes import moves_summary
-    from meanstream.streaming.store.source_identity import source_identity_adoptions, source_identity_of
-    from meanstream.streaming.store.state_store import Store, StoreError
+    from meanstream.pipelines.commands.state.store_notes import show_store
 
-    try:
-        opened = Store.read(store)
-        try:
-            settings = opened.settings() or {}
-            facts = {
-                "name": settings.get("name"),
-                "source": source_identity_of(opened),
-                "adopted": source_identity_adoptions(opened),
-            }
-            facts |= {"moved": moved} if (moved := moves_summary(opened)) is not None else {}
-        finally:
-            opened.close()
-    except StoreError as error:
-        raise BadOption(str(error)) from None
-    _tell(facts, as_json=as_json)
+    show_store(store=store, as_json=as_json)
 
 
 @app.command("adopt")
@@ -94,52 +93,12 @@ def store_adopt(
       meanstream store adopt --store state.db --value departure_delay --lateness 2h
       meanstream store adopt --store state.db --older-copy   # the next run may write its releases again
     """  # noqa: D301 - click reads the escape
-    from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.replay.reopen import reopened_source_name
-    from meanstream.streaming.store.source_identity import adopt_source_identity, adopt_source_identity_of_copy
-    from meanstream.streaming.store.state_store import StoreError
+    from meanstream.pipelines.commands.state.store_notes import adopt_in_store
 
-    with refusing_options():
-        given: dict[str, Any] = {"agent": agent, "user": user, "value": value, "time": time, "id": id}
-        given["person"] = person
-        given["source"] = None if source is None else reopened_source_name(source)
-        for name, text in (("lateness", lateness), ("allowed_lateness", allowed_lateness)):
-            given[name] = None if text is None else parse_duration(name, text)
-    changes = {name: one for name, one in given.items() if one is not None}
-    if bool(changes) == older_copy:
-        raise BadOption(
-            "store adopt must be given what changes, or --older-copy, got " + ("both" if changes else "none")
-        )
-    try:
-        record = _adopting(
-            store, adopt_source_identity_of_copy if older_copy else partial(adopt_source_identity, changes=changes)
-        )
-    except StoreError as error:
-        raise BadOption(str(error)) from None
-    _tell(record, as_json=as_json)
+    columns = {"agent": agent, "user": user, "value": value, "time": time, "id": id, "person": person}
+    delays = {"lateness": lateness, "allowed_lateness": allowed_lateness}
+    adopt_in_store(store, columns | {"source": source} | delays, older_copy=older_copy, as_json=as_json)
 
 
 app.command("move")(move)
 app.command("forget")(forget)
-
-
-def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
-    from meanstream.streaming.store.state_store import Store
-
-    opened = Store.amend(path)
-    try:
-        return adopt_in(opened)
-    finally:
-        opened.close()
-
-
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_options_json(facts)
-        return
-    for name, fact in facts.items():
-        if isinstance(fact, dict):
-            shown = ", ".join(f"{key} {value!r}" for key, value in fact.items() if value is not None)
-        else:
-            shown = str(fact) if fact else "-"
-        sys.stdout.write(f"{name:<8} {shown}\n")

@@ -204,19 +204,19 @@ function drawPopulation(found) {
     { showlegend: true }));
 }
 
-function drawTold(told) {
-  const table = byId("agent-told");
+function drawShares(shares) {
+  const table = byId("agent-shares");
   const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
-  table.hidden = !told;
-  table.tBodies[0].replaceChildren(...Object.entries(told ?? {}).map(([asked, values]) => {
+  table.hidden = !shares;
+  table.tBodies[0].replaceChildren(...Object.entries(shares ?? {}).map(([question, values]) => {
     const row = document.createElement("tr");
-    row.append(cell(asked), ...values.map((value) => cell(number(value))));
+    row.append(cell(question), ...values.map((value) => cell(number(value))));
     return row;
   }));
 }
 
 function drawAgent(found) {
-  drawTold(found && found.history.length ? found.history[found.history.length - 1].told : null);
+  drawShares(found && found.history.length ? found.history[found.history.length - 1].shares : null);
   if (!found) {
     byId("agent-text").textContent = "";
     empty("agent", "Type an agent's name: its own estimates are drawn here, with their intervals.");

@@ -1,7 +1,7 @@
 """In which store each agent of a topic lives, told by all stores that read it, so that none is released by two.
 
 A store that reads some of the partitions claims an agent with its first sample, in a compacted topic of one partition
-beside the samples: the first claim in the log stands, whoever wrote it. When an agent's key moves to a partition of
+next to the samples: the first claim in the log stands, anyone who wrote it. When an agent's key moves to a partition of
 another store, that store finds the claim and does not take the samples.
 
 Only the claims of stores that belong together count: of one group, or of one name.
@@ -44,7 +44,7 @@ _CLAIM = msgspec.json.Decoder(_Claim)
 
 
 class DirectoryBusyError(RuntimeError):
-    """Nobody answers just now."""
+    """No one answers just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Home:
 
 
 def _directory_topic(samples: str) -> str:
-    """Name the topic of claims beside a topic of samples.
+    """Name the topic of claims next to a topic of samples.
 
     Examples
     --------
@@ -83,11 +83,6 @@ class AgentClaims:
     **Privacy.** A claim says that an agent has sent a sample that is valid in form, and which store it lives in: both
     are public of agents. Of rounds who has sent something is protected until a window has ended: a user is claimed
     when it takes part in its first one, which is public then, in the order of reports.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be made, read or written.
     """
 
     def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
@@ -106,13 +101,7 @@ class AgentClaims:
         self._producer = make_client_producer(there, wait=False)
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
-        """Say which agents live in another store; nothing is claimed.
-
-        Raises
-        ------
-        DirectoryBusyError
-            If nobody answers.
-        """
+        """Say which agents live in another store; nothing is claimed."""
         self._read()
         return {name for name in names if self._is_elsewhere(name)}
 
@@ -124,20 +113,14 @@ class AgentClaims:
         self._write([name for name in own if (home := self._homes.get(name)) is None or home.move < moves.get(name, 0)])
 
     def claim(self, names: Sequence[str]) -> set[str]:
-        """Claim agents that have sent something, but those that live elsewhere already; say which these are.
-
-        Raises
-        ------
-        DirectoryBusyError
-            If nobody answers: what was claimed stands, and is found the next time.
-        """
+        """Claim agents that have sent something, but those that live elsewhere already; say which these are."""
         new = [name for name in names if name not in self._homes and name not in self._agents.given]
         if new:
             self._write(new)
         return {name for name in names if self._is_elsewhere(name)}
 
     def known(self, names: Collection[str]) -> set[str]:
-        """Say which agents somebody has claimed, as far as it is known here."""
+        """Say which agents someone has claimed, as far as it is known here."""
         return {name for name in names if name in self._homes or name in self._agents.given}
 
     @property

@@ -55,15 +55,7 @@ class NameOwners:
         self._consumer = make_client_consumer(self._location, on_commit=self._offsets.on_commit)
 
     def check(self, offsets: Mapping[int, int]) -> None:
-        """Refuse partitions that another store of the name owns.
-
-        Raises
-        ------
-        OwnedElsewhereError
-            Naming one, its owner and the name.
-        KafkaException
-            If the broker does not say, or not in time.
-        """
+        """Refuse partitions that another store of the name owns."""
         try:
             require_unowned_in_time(self._location, self._consumer, offsets, self._owner, self._former)
         except OwnedElsewhereError as error:

@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class OwnAgents:
-    """Asks the directory once for each agent; opened when it is asked first."""
+    """Asks the directory once for each agent; opened when it is queried first."""
 
     def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
         self._parameters = location, owner, name, agents
@@ -30,45 +30,19 @@ class OwnAgents:
         self._fate = np.zeros(0, np.int8)  # by the code of the source's list of names
 
     def begin(self) -> None:
-        """Claim what lives in the store.
-
-        Raises
-        ------
-        ValueError
-            If the directory does not answer, or cannot be made.
-        """
+        """Claim what lives in the store."""
         _patiently(lambda: self._opened().claim_own())
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
-        """Say which agents live in another store.
-
-        Raises
-        ------
-        ValueError
-            As `begin`.
-        """
+        """Say which agents live in another store."""
         return _patiently(lambda: self._opened().elsewhere(names)) if names else set()
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str]:
-        """Claim for the store who is claimed by none, in this order; say who lives elsewhere or has no room.
-
-        Raises
-        ------
-        DirectoryBusyError
-            If nobody answers, unless one is patient.
-        ValueError
-            If nobody has answered for long.
-        """
+        """Claim for the store who is claimed by none, in this order; say who lives elsewhere or has no room."""
         return _patiently(lambda: self._claim(names)) if patient else self._claim(names)
 
     def only_own(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
-        """Leave out the samples of agents that live elsewhere, and of those for whom there is no room.
-
-        Raises
-        ------
-        DirectoryBusyError
-            If nobody answers; then nothing was rejected.
-        """
+        """Leave out the samples of agents that live elsewhere, and of those for whom there is no room."""
         if samples.names is not self._names:
             self._names, self._fate = samples.names, np.zeros(0, np.int8)
         missing = len(samples.names) - len(self._fate)
@@ -112,7 +86,7 @@ class OwnAgents:
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
-    """Ask until somebody answers, for a while."""
+    """Ask until someone answers, for a while."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -1,9 +1,9 @@
 """Which store a partition belongs to: read under two ledgers, its agents would be released twice.
 
-The owner is noted in the metadata of the group's committed offset, by everybody who commits. Supported are fixed sets
+The owner is noted in the metadata of the group's committed offset, by everyone who commits. Supported are fixed sets
 of partitions per store (`partitions=`), and an engine that moves to another machine together with its store. A store
 hands over a partition with its agents only (`meanstream store move`): their sums are in the store, hence another one
-is refused. A set may grow by partitions that nobody owns.
+is refused. A set may grow by partitions that no one owns.
 
 Kafka forgets the offsets of a group that commits nothing for `offsets.retention.minutes` (a week by default), and the
 owners with them. The same is noted under the deployment's name (`name_owners`), whatever the group. Another name is
@@ -58,13 +58,7 @@ def owned_offsets(topic: str, offsets: Mapping[int, int], owner: str) -> list[To
 
 
 def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[int]) -> dict[int, str]:
-    """Read which stores own partitions, without those that nobody owns.
-
-    Raises
-    ------
-    KafkaException
-        If the broker does not tell in time, for instance while somebody claims them.
-    """
+    """Read which stores own partitions, without those that no one owns."""
     asked = [TopicPartition(location.topic, partition) for partition in partitions]
     found = consumer.committed(asked, timeout=WAIT_SECONDS / 3)
     for partition in found:
@@ -80,15 +74,7 @@ def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[in
 def unowned_partitions(
     location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
 ) -> dict[int, int]:
-    """Say which partitions nobody owns, or one who has given them away; without claiming any.
-
-    Raises
-    ------
-    OwnedElsewhereError
-        If another store owns one.
-    KafkaException
-        If the broker does not tell in time.
-    """
+    """Say which partitions no one owns, or one who has given them away; without claiming any."""
     found = _owners(location, consumer, offsets)
     found = {partition: store for partition, store in found.items() if store not in former.get(partition, ())}
     return _missing(location, found, offsets, owner)
@@ -97,15 +83,7 @@ def unowned_partitions(
 def require_unowned_in_time(
     location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
 ) -> None:
-    """Refuse partitions that another store owns; ask again for some seconds where somebody claims them just now.
-
-    Raises
-    ------
-    OwnedElsewhereError
-        If another store owns one.
-    KafkaException
-        If the broker does not tell in time: nobody goes on without an answer.
-    """
+    """Refuse partitions that another store owns; ask again for some seconds where someone claims them just now."""
     end = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -124,33 +102,11 @@ def claim_ownership(
 
     One transactional producer per group and topic: who claims at the same time is fenced, looks again, and finds the
     owner. Nothing is claimed that the store owns already.
-
-    Parameters
-    ----------
-    location : KafkaLocation
-        Topic and group.
-    consumer : Consumer
-        Of this group, reading committed offsets only.
-    offsets : mapping
-        Partitions, and the offset that each begins at.
-    owner : str
-        Public random id of the store.
-    former : mapping
-        Stores that have given a partition to this one, by partition.
-
-    Raises
-    ------
-    OwnedElsewhereError
-        Naming a partition, its owner, and what to do.
-    ValueError
-        If the broker refuses.
-    KafkaException
-        If it does not answer.
     """
     try:
         missing = unowned_partitions(location, consumer, offsets, owner, former)
     except KafkaException:
-        missing = dict(offsets)  # somebody claims them just now
+        missing = dict(offsets)  # someone claims them just now
     attempts = 0
     try:
         while missing:
@@ -177,7 +133,7 @@ def _claim_once(
     claiming = _claim_name(location)
     producer = make_client_producer(location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000)
     try:
-        producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
+        producer.init_transactions(WAIT_SECONDS)  # anyone who is claiming is fenced and undone, who has claimed is seen
         missing = unowned_partitions(location, consumer, offsets, owner, former)
         if missing:
             producer.begin_transaction()
@@ -196,7 +152,7 @@ def _claim_name(location: KafkaLocation) -> str:
 def _missing(
     location: KafkaLocation, found: Mapping[int, str], offsets: Mapping[int, int], owner: str
 ) -> dict[int, int]:
-    """Say which partitions nobody owns; refuse those that another store does."""
+    """Say which partitions no one owns; refuse those that another store does."""
     for partition in sorted(offsets):
         if found.get(partition, owner) != owner:
             raise OwnedElsewhereError(

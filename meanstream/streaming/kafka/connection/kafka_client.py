@@ -50,20 +50,20 @@ __all__ = [
     "TopicPartition",
     "client_event_error",
     "client_health",
-    "client_message_place",
     "describe_client_error",
     "is_fatal_to_client",
     "is_retriable_by_client",
     "make_client_admin",
     "make_client_consumer",
     "make_client_producer",
+    "message_position",
     "wait_for_client_answer",
 ]
 
 CONNECT_SECONDS = 15.0
 """So long is waited for the first answer of a broker."""
 
-ASKED_SECONDS = 0.5
+BROKER_SECONDS = 0.5
 """So long may a listener take to say which security.protocol it speaks, while it does not answer us in ours."""
 
 _DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
@@ -120,7 +120,7 @@ _RETRIABLE = frozenset(
 )
 
 
-def client_message_place(message: Message) -> tuple[int, int]:
+def message_position(message: Message) -> tuple[int, int]:
     """Give the partition and the offset of a message: what was consumed has both."""
     return cast("int", message.partition()), cast("int", message.offset())
 
@@ -139,24 +139,7 @@ def make_client_consumer(
     health: Health | None = None,
     **settings: Any,
 ) -> Consumer:
-    """Connect a consumer that commits nothing by itself and reads committed records only.
-
-    Parameters
-    ----------
-    location : KafkaLocation
-        Brokers, group and properties.
-    wait : bool
-        Whether to wait for the first answer of a broker; the first client of a process should.
-    health : Health, optional
-        Follows the client, while the consumer is read.
-    **settings : object
-        More librdkafka properties, with `_` for `.`, and callbacks by their name; they win.
-
-    Raises
-    ------
-    ValueError
-        If a property is unknown, no broker can be reached, or the broker refuses the credentials.
-    """
+    """Connect a consumer that commits nothing by itself and reads committed records only."""
     fixed = {**_FIXED_CONSUMER, "group.id": location.group}
     return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
@@ -171,7 +154,7 @@ def make_client_producer(
 ) -> Producer:
     """Connect a producer, idempotent and acknowledged by all replicas; see `make_client_consumer`.
 
-    Whoever uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
+    Anyone who uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
     has statistics and is polled each second.
     """
     fixed = {"enable.idempotence": True, "acks": "all"}
@@ -186,14 +169,8 @@ def make_client_admin(location: KafkaLocation) -> AdminClient:
 def wait_for_client_answer(location: KafkaLocation, seconds: float, each: Callable[[float, str], None]) -> None:
     """Wait until a broker of a location answers.
 
-    `each` is called about once a second with the seconds that have passed and why nobody has answered; what it raises
+    `each` is called about once a second with the seconds that have passed and why no one has answered; what it raises
     ends the wait.
-
-    Raises
-    ------
-    ValueError
-        At once if a property is unknown, or the broker refuses the credentials or TLS; in the end if none can be
-        reached.
     """
     health = client_health(location)
     client = _connect(AdminClient, location, {}, wait=False, health=health)
@@ -311,7 +288,7 @@ def _require_protocol(location: KafkaLocation) -> None:
     """Refuse a security.protocol that a listener does not speak; those that say nothing may only not be there yet."""
     given = str(dict(location.settings).get("security.protocol", "plaintext")).upper()
     for broker in location.brokers.split(","):
-        spoken = protocols_of_listener(broker, ASKED_SECONDS)
+        spoken = protocols_of_listener(broker, BROKER_SECONDS)
         if spoken and given not in spoken:
             rule = f"have the security.protocol of the listener at {broker}, {' or '.join(spoken)}"
             raise ValueError(f"{location.role} must {rule}, got {given}{location.seen_in}")

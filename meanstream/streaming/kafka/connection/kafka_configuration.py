@@ -67,18 +67,6 @@ def read_configuration(path: Path, environment: Mapping[str, str] | None = None)
 
     **Privacy.** A secret property must be `env:NAME` or `file:PATH` (relative to this file); plain text is refused,
     and no message shows a value.
-
-    Parameters
-    ----------
-    path : Path
-        A mapping of names to values.
-    environment : mapping, optional
-        Usually `os.environ`.
-
-    Raises
-    ------
-    ValueError
-        Naming the file, the property and the rule.
     """
     environment = os.environ if environment is None else environment
     settings: dict[str, str] = {}

@@ -16,7 +16,7 @@ logger = logging.getLogger("meanstream.kafka")
 logger.addFilter(OncePerSecond())
 
 QUIET_SECONDS = 60.0
-"""Lines of one kind are not repeated within so many seconds; the next one says how many were left out."""
+"""Lines of one kind are not repeated within that many seconds; the next one says how many were left out."""
 
 _THREAD = re.compile(r"^\[thrd:[^]]*\]: ")
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
@@ -38,7 +38,7 @@ class ErrorLike(Protocol):
 
 
 SILENT_US = 8_000_000
-"""A broker that owes an answer, and has sent nothing for so many microseconds, is silent."""
+"""A broker that owes an answer, and has sent nothing for that many microseconds, is silent."""
 TRYING = 3
 """So many statistics one after the other in which no broker is connected, though one is tried, are an outage."""
 ANSWERS_US = 2_000_000
@@ -61,7 +61,7 @@ class Health:
     def __init__(
         self, brokers: str, secrets: Sequence[str] = (), on_statistics: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
-        self.connected = False  # until then whoever connects reports
+        self.connected = False  # until then anyone who connects reports
         self.denied: str | None = None  # authentication or TLS failed
         self.last = "no answer"
         self._brokers = brokers
@@ -94,7 +94,7 @@ class Health:
         silences = self._silences(up, statistics["ts"])
         fresh = [one for one in up if 0 <= one.get("rxidle", 0) < most]
         silent = [silence for silence in silences if silence >= most]
-        answering = up and (fresh or not silent)  # a connection that is asked nothing says nothing for the others
+        answering = up and (fresh or not silent)  # a connection without requests says nothing for the others
         trying = not up and any(broker["state"] != "INIT" for broker in statistics["brokers"].values())
         self._trying = self._trying + 1 if trying else 0
         if answering and self._down:

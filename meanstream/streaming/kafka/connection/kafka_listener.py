@@ -18,15 +18,8 @@ _MOST_BYTES = 4096
 def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
     """Ask a broker which values of `security.protocol` its listener takes; none where it does not say.
 
-    Nothing is sent but the name of a mechanism that no broker has, and no certificate is looked at: whoever answers is
-    told nothing, and learns from the brokers' refusals that somebody with wrong properties came.
-
-    Parameters
-    ----------
-    broker : str
-        HOST[:PORT].
-    seconds : float
-        Longest wait for each of up to three connections.
+    Nothing is sent but the name of a mechanism that no broker has, and no certificate is looked at: anyone who answers
+    is told nothing, and learns from the brokers' refusals that someone with wrong properties came.
     """
     address = _address(broker)
     try:
@@ -42,7 +35,7 @@ def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
 
 def _protocols_with_tls(connection: socket.socket, host: str) -> tuple[str, ...]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is asked whether, not who
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is queried whether, not who
     try:
         tls = context.wrap_socket(connection, server_hostname=host)
     except ssl.SSLError as error:  # an alert is TLS, too: of a listener that wants a certificate, say
@@ -72,7 +65,7 @@ def _wants_sasl(connection: socket.socket) -> bool | None:
 
 
 def _read(connection: socket.socket, count: int) -> bytes:
-    """Read so many bytes, or fewer if it ends."""
+    """Read that many bytes, or fewer if it ends."""
     found = b""
     while len(found) < count and (more := connection.recv(count - len(found))):
         found += more

@@ -52,7 +52,7 @@ class KafkaLocation:
     gap : {"refuse", "skip"}
         Source: what to do when retention deleted records that were not read yet.
     create : int or None
-        Sink: make the topic with so many partitions if it is missing.
+        Sink: make the topic with that many partitions if it is missing.
     config : Path or None
         File of librdkafka properties.
     settings : tuple of pairs
@@ -89,24 +89,7 @@ class KafkaLocation:
     def parse(
         cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None, several: bool = False
     ) -> Self:
-        """Read an address, and the file of properties that it names.
-
-        Parameters
-        ----------
-        text : str
-            `kafka://BROKER[,BROKER...]/TOPIC[?OPTION=VALUE&...]`.
-        role : str
-            Option that named it. A "source" is read, everything else is written to.
-        environment : mapping, optional
-            Where `env:NAME` is looked up; `os.environ` by default.
-        several : bool
-            Whether TOPIC may be several, with commas between them.
-
-        Raises
-        ------
-        ValueError
-            Naming the role or the option, the rule and the value; never a secret.
-        """
+        """Read an address, and the file of properties that it names."""
         brokers, topic, query = _split(text, role, several=several)
         given = _options(query, role)
         config = Path(given["config"]) if "config" in given else None

@@ -23,7 +23,7 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 WAIT_SECONDS = 15.0
-"""So long is waited for what a broker was asked."""
+"""Seconds to wait for an answer of a broker."""
 
 GONE_SECONDS = 10.0
 """A topic that is unknown for so long is taken as deleted: a broker that has just started may not know it yet."""
@@ -57,13 +57,7 @@ class Topic:
 
 
 def find_topic(admin: AdminClient, location: KafkaLocation) -> Topic | None:
-    """Ask for a topic; None if it does not exist.
-
-    Raises
-    ------
-    ValueError
-        If these credentials may not see it, or the brokers do not answer.
-    """
+    """Ask for a topic; None if it does not exist."""
     end = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -78,13 +72,7 @@ def find_topic(admin: AdminClient, location: KafkaLocation) -> Topic | None:
 
 
 def require_topic(admin: AdminClient, location: KafkaLocation, operation: str) -> Topic:
-    """Ask for a topic that must exist, and on which an operation ("READ", "WRITE") must be allowed.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the topic and, if it is misspelled, the closest one.
-    """
+    """Ask for a topic that must exist, and on which an operation ("READ", "WRITE") must be allowed."""
     topic = find_topic(admin, location)
     if topic is None:
         known = sorted(name for name in admin.list_topics(timeout=WAIT_SECONDS).topics if not name.startswith("__"))
@@ -98,28 +86,13 @@ def require_topic(admin: AdminClient, location: KafkaLocation, operation: str) -
 def ensure_topic(
     admin: AdminClient, location: KafkaLocation, *, operation: str = "WRITE", config: Mapping[str, str] | None = None
 ) -> Topic:
-    """Ask for a topic, and make it if it is missing and the address says with how many partitions (`create=N`).
-
-    Parameters
-    ----------
-    admin : AdminClient
-    location : KafkaLocation
-    operation : str
-        What must be allowed on it.
-    config : mapping, optional
-        Settings of a new topic, such as `cleanup.policy`.
-
-    Raises
-    ------
-    ValueError
-        If it is missing and not to be made, or cannot be.
-    """
+    """Ask for a topic, and make it if it is missing and the address says with how many partitions (`create=N`)."""
     if location.create is not None and find_topic(admin, location) is None:
         new = NewTopic(location.topic, location.create, -1, config=dict(config or {}))
         try:
             admin.create_topics([new])[location.topic].result(WAIT_SECONDS)
         except KafkaException as error:
-            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # someone else was faster
                 raise ValueError(_refused(location, error)) from None
         end = time.monotonic() + WAIT_SECONDS
         while find_topic(admin, location) is None and time.monotonic() < end:
@@ -154,13 +127,7 @@ class TopicWatch:
         self._next = min(self._next, time.monotonic() + 0.2)
 
     def look(self) -> Topic | None:
-        """Give what the broker said since the last look, if it said anything.
-
-        Raises
-        ------
-        KafkaLostError
-            If the topic is gone, or another one has its name.
-        """
+        """Give what the broker said since the last look, if it said anything."""
         now = time.monotonic()
         self._admin.poll(0)  # what it has to say would pile up
         if self._asked is None:
@@ -188,13 +155,7 @@ class TopicWatch:
 
 
 def check_same_topic(location: KafkaLocation, known_id: str, topic: Topic) -> None:
-    """Refuse a topic that was deleted and made again: its offsets mean other records.
-
-    Raises
-    ------
-    ValueError
-        Naming the topic.
-    """
+    """Refuse a topic that was deleted and made again: its offsets mean other records."""
     if known_id and topic.id and known_id != topic.id:
         raise ValueError(
             f"{location.role} must be the topic that this store was filled from, got a new one of the name "

@@ -1,17 +1,17 @@
-"""Ids of schemas that are none: whoever makes them up must not stop reading, and every one of them takes an answer."""
+"""Made-up ids of schemas: they must not stop reading, and each of them takes an answer."""
 
 from __future__ import annotations
 
 import logging
 
 MAX_MISSES = 100
-"""So many ids without a schema are asked for in a while."""
+"""So many ids without a schema are requested in a while."""
 
 _log = logging.getLogger("meanstream.kafka")
 
 
 class SchemaMisses:
-    """Counts ids without a schema that were asked for of late, and how long the answers took.
+    """Counts ids without a schema that were requested of late, and how long the answers took.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class SchemaMisses:
         self._until, self._count, self._seconds, self._told = 0.0, 0, 0.0, False
 
     def too_many(self, now: float) -> bool:
-        """Tell whether no further id is asked for; says so once in a while, which ends by itself."""
+        """Tell whether no further id is requested; says so once in a while, which ends by itself."""
         if self._until and now >= self._until:
             self._until, self._count, self._seconds, self._told = 0.0, 0, 0.0, False
         self._until = self._until or now + self._while

@@ -15,7 +15,7 @@ from meanstream.streaming.kafka.connection.values import PartitionRecords, block
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.formats.avro_records import AvroRecords
 from meanstream.streaming.sources.formats.avro_schema import BadSchemaError, parse_avro_schema
-from meanstream.streaming.sources.formats.json_records import JsonFormat, json_places
+from meanstream.streaming.sources.formats.json_records import JsonFormat, json_paths
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.record_paths import Places
 from meanstream.streaming.sources.source_records import RecordParser
@@ -46,7 +46,7 @@ class RegistryValues:
     """Values of schemas that a registry knows.
 
     One of an id that it does not know, or of a schema that nothing is read by, is rejected as `unknown_schema`; while
-    the registry does not answer nobody can say, and reading waits.
+    the registry does not answer no one can say, and reading waits.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class RegistryValues:
         self._registry = registry
         self._mapping = mapping
         self._decoder = decoder
-        self._places = json_places(mapping) if places is None else dict(places)
+        self._places = json_paths(mapping) if places is None else dict(places)
         self._json = RecordParser(JsonFormat(mapping, self._places), mapping, decoder=decoder)
         self._readers: dict[int, AvroRecords | RecordParser | None] = {}
         self._characters = 0  # of the schemas whose readers are kept
@@ -78,17 +78,11 @@ class RegistryValues:
     def parse(
         self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
     ) -> list[SampleColumns]:
-        """Read those of each schema together; note the others.
-
-        Raises
-        ------
-        RegistryAwayError
-            If the registry does not answer; nothing was noted then.
-        """
+        """Read those of each schema together; note the others."""
         values = cast("list[bytes]", records.values)
         schema = _schema_ids(values)
         rows_of = _rows_of_each(schema)
-        often = sorted(rows_of, key=lambda one: len(rows_of[one]), reverse=True)  # whose ids are asked for first
+        often = sorted(rows_of, key=lambda one: len(rows_of[one]), reverse=True)  # whose ids are requested first
         readers = {one: self._reader(one) for one in often}
         for i in np.flatnonzero(schema < 0).tolist():
             rejects.add("malformed", int(number[i]), len(values[i]))

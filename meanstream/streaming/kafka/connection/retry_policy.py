@@ -77,7 +77,7 @@ def _nothing() -> None:
 
 
 class Patience:
-    """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was asked to stop.
+    """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was queried to stop.
 
     Parameters
     ----------
@@ -101,22 +101,7 @@ class Patience:
         self._stop = stop
 
     def wait_for(self, what: str, attempt: Callable[[float], Result]) -> Result:
-        """Call `attempt(seconds)` until it does not say that it may succeed later.
-
-        Parameters
-        ----------
-        what : str
-            What is waited for, for messages.
-        attempt : callable
-            Takes the longest time to wait; raises a retriable `KafkaException`, or `BufferError`, to be called again.
-
-        Raises
-        ------
-        KafkaException
-            Any other error.
-        DeliveryFailedError
-            If the run shall stop.
-        """
+        """Call `attempt(seconds)` until it does not say that it may succeed later."""
         began, said = time.monotonic(), False
         while True:
             called = time.monotonic()
@@ -168,15 +153,7 @@ class Detached:
         self._began = 0.0
 
     def __call__(self, seconds: float) -> None:
-        """Call, or go on waiting for the call that was not answered.
-
-        Raises
-        ------
-        BufferError
-            If there is no answer yet.
-        KafkaException
-            What the call raised; or, no more to be repeated, that there was no answer for too long.
-        """
+        """Call, or go on waiting for the call that was not answered."""
         if self._running is None:
             self._running, self._began = Future(), time.monotonic()
             threading.Thread(target=self._run, args=(self._running, seconds), daemon=True).start()

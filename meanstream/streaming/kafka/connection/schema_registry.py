@@ -33,7 +33,7 @@ MAX_REFERENCES = 50
 FORGET_SECONDS = 30.0
 """So long it is remembered that there is no schema of an id."""
 MAX_KNOWN = 10_000
-"""Ids that are remembered; others are asked for again."""
+"""Ids that are remembered; others are requested again."""
 MAX_FAMILIAR = 1_000
 """Ids that a store keeps as those of schemas."""
 COMPATIBILITY = "BACKWARD_TRANSITIVE"
@@ -82,11 +82,6 @@ class SchemaRegistry:
         `http://HOST:PORT`, or https, and a path where there is one.
     settings : tuple of pairs
         `basic.auth.user.info`, `bearer.auth.token`, `ssl.ca.location`.
-
-    Raises
-    ------
-    ValueError
-        If the address or a property is none.
     """
 
     def __init__(self, address: str, settings: Settings = ()) -> None:
@@ -100,7 +95,7 @@ class SchemaRegistry:
         self._characters = 0  # of all that are known
         self._missing: dict[int, float] = {}
         self.familiar: set[int] = set()
-        """Ids that had a schema: they are asked for whatever else comes; a store keeps them."""
+        """Ids that had a schema: they are requested whatever else comes; a store keeps them."""
         self.subjects: tuple[str, ...] = ()
         """Whose schemas are looked up where too many ids had none: those of the topic itself."""
         self._learned: set[tuple[str, int]] = set()  # versions of subjects
@@ -109,13 +104,7 @@ class SchemaRegistry:
 
     @classmethod
     def answering(cls, address: str, settings: Settings = ()) -> Self:
-        """Make one that answers.
-
-        Raises
-        ------
-        ValueError
-            If it does not.
-        """
+        """Make one that answers."""
         registry = cls(address, settings)
         try:
             registry.check()
@@ -129,13 +118,7 @@ class SchemaRegistry:
             self._refuse("an answer that is none of a registry")
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """Give the schema of an id; None if there is none, or too many ids without one were asked for just now.
-
-        Raises
-        ------
-        RegistryAwayError
-            If the registry cannot say.
-        """
+        """Give the schema of an id; None if there is none, or too many ids without one were requested just now."""
         if number in self._known:
             return self._known[number]
         now = time.monotonic()
@@ -179,15 +162,7 @@ class SchemaRegistry:
         return found
 
     def register(self, subject: str, schema: str) -> int:
-        """Register a JSON schema of our events under a subject that stays readable for ever; give its id.
-
-        Raises
-        ------
-        RegistryAwayError
-            If the registry does not answer.
-        ValueError
-            If it refuses: what stands there under this subject is another schema.
-        """
+        """Register a JSON schema of our events under a subject that stays readable for ever; give its id."""
         place = quote(subject, safe="")
         self._ask("PUT", f"/config/{place}", {"compatibility": COMPATIBILITY})
         answer = self._ask("POST", f"/subjects/{place}/versions", {"schemaType": "JSON", "schema": schema})
@@ -273,7 +248,7 @@ class SchemaRegistry:
 
 
 def _hang_up(opened: socket.socket, late: threading.Event) -> None:
-    """Let whoever reads from a socket, or writes to it, find its end."""
+    """Let anyone who reads from a socket, or writes to it, find its end."""
     late.set()
     with suppress(OSError):
         socket.socket.shutdown(opened, socket.SHUT_RDWR)  # that of TLS would forget what it reads by
@@ -284,11 +259,6 @@ _REFERENCE = ("name", "subject", "version")
 
 def registry_address(text: str) -> str:
     """Check the address of a registry.
-
-    Raises
-    ------
-    ValueError
-        If it is none, or holds a password.
 
     Examples
     --------

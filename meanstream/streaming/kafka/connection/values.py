@@ -16,8 +16,8 @@ from meanstream.streaming.sources.source_records import RecordParser
 HEADERS = "@headers"
 """All headers of a message, as a mapping; of a name that is there twice the last one."""
 
-Beside = Mapping[str, Sequence[Any]]
-"""What messages have beside their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
+Extras = Mapping[str, Sequence[Any]]
+"""What messages have next to their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
 
 
 class JoinedValues(NamedTuple):
@@ -38,7 +38,7 @@ class PartitionRecords(NamedTuple):
     partition: Ints
     offset: Ints
     values: list[bytes | None]
-    beside: Beside = {}  # noqa: RUF012 - never written to
+    beside: Extras = {}  # noqa: RUF012 - never written to
     joined: JoinedValues | None = None
 
     def before(self, stop: int) -> PartitionRecords:
@@ -67,8 +67,8 @@ class _Message(Protocol):
     def headers(self) -> Any: ...
 
 
-def beside_of(messages: Iterable[_Message], names: Iterable[str]) -> dict[str, list[Any]]:
-    """Take what messages have beside their values."""
+def message_extras(messages: Iterable[_Message], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Take what messages have next to their values."""
     messages = list(messages)
     take = {"@key": _key, "@timestamp": _timestamp, "@topic": _topic, HEADERS: _headers}
     return {name: [take[name](message) for message in messages] for name in names}
@@ -96,17 +96,7 @@ def _headers(message: _Message) -> dict[str, Any]:
 
 
 def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: int) -> tuple[PartitionRecords, Ints]:
-    """Take out what nothing can be read from, empty values and tombstones among it; give each record's position, too.
-
-    Parameters
-    ----------
-    records : PartitionRecords
-        As they came.
-    rejects : Rejects
-        Here is noted what is taken out.
-    max_record_bytes : int
-        Larger values are.
-    """
+    """Take out what nothing can be read from, such as empty values and tombstones; give each record's position."""
     number = column_position(records.partition, records.offset)
     size = value_sizes(records.values) if records.joined is None else records.joined.size
     unfit = (size == 0) | (size > max_record_bytes)

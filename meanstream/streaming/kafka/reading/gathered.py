@@ -9,7 +9,7 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.kafka.connection.kafka_client import Message
-from meanstream.streaming.kafka.connection.values import JoinedValues, PartitionRecords, beside_of, value_sizes
+from meanstream.streaming.kafka.connection.values import JoinedValues, PartitionRecords, message_extras, value_sizes
 
 
 class GatheredMessages:
@@ -19,7 +19,7 @@ class GatheredMessages:
 
     Parameters
     ----------
-    beside : sequence of str
+    next to : sequence of str
         What is taken of messages besides their values.
     joins : bool
         Whether the values are read as lines of one text.
@@ -43,7 +43,7 @@ class GatheredMessages:
         if not messages:
             return
         self._count += len(messages)
-        partition, offset = _places(messages)
+        partition, offset = _positions(messages)
         self._partition.append(partition)
         self._offset.append(offset)
         values = cast("list[bytes | None]", list(map(Message.value, messages)))
@@ -54,7 +54,7 @@ class GatheredMessages:
             self._text += b"\n"
         else:
             self._values += values
-        for name, column in beside_of(messages, self._names).items() if self._names else ():
+        for name, column in message_extras(messages, self._names).items() if self._names else ():
             self._beside[name] += column
 
     def records(self) -> PartitionRecords:
@@ -65,7 +65,7 @@ class GatheredMessages:
         )
 
 
-def _places(messages: list[Message]) -> tuple[Ints, Ints]:
+def _positions(messages: list[Message]) -> tuple[Ints, Ints]:
     """Give partition and offset of each; offsets of a partition grow, so that the ends of a run tell all of it."""
     partitions = cast("list[int]", list(map(Message.partition, messages)))
     count, first = len(partitions), cast("int", messages[0].offset())

@@ -1,4 +1,4 @@
-"""Messages of a topic to samples: what their values say, and what stands beside them."""
+"""Messages of a topic to samples: what their values say, and what stands next to them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from meanstream.streaming.kafka.connection.registered import RegistryValues
 from meanstream.streaming.kafka.connection.schema_registry import SchemaRegistry
 from meanstream.streaming.kafka.connection.values import HEADERS, PartitionRecords, block_of_records, fit_records
 from meanstream.streaming.sources.decode import Decoder, RawColumns
-from meanstream.streaming.sources.formats.json_records import JsonFormat, json_places
+from meanstream.streaming.sources.formats.json_records import JsonFormat, json_paths
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.record_paths import Places, field_places
+from meanstream.streaming.sources.record_paths import Places, field_paths
 from meanstream.streaming.sources.source_records import RecordParser, in_order_of
 
 _VERSION, _STRUCTURED = "ce_specversion", b"application/cloudevents"
@@ -28,7 +28,7 @@ _HEADER = "@header."
 
 
 class ValueParser(Protocol):
-    """Makes samples of values of messages, none of them empty, given the columns of what stands beside them."""
+    """Makes samples of values of messages, none of them empty, given the columns of what stands next to them."""
 
     def parse(
         self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
@@ -52,13 +52,7 @@ class _JsonValues:
 def topic_parser(
     location: KafkaLocation, mapping: ColumnMapping, *, id_key: bytes = b"", max_record_bytes: int = MAX_LINE_BYTES
 ) -> TopicParser:
-    """Make what reads the messages of a topic, as its address says.
-
-    Raises
-    ------
-    ValueError
-        If a column is none that a message can have, or the registry does not answer.
-    """
+    """Make what reads the messages of a topic, as its address says."""
     if location.registry is None:
         return TopicParser(mapping, id_key=id_key, max_record_bytes=max_record_bytes)
     require(mapping.layout != "connect", "layout", "be 'plain' or 'cloudevents' with a registry", mapping.layout)
@@ -98,8 +92,8 @@ class TopicParser:
     ) -> None:
         decoder, make = Decoder(mapping, id_key=id_key), make_values or _JsonValues
         self._max_bytes = max_record_bytes
-        self._beside = mapping.beside_value()
-        places = {part: place for part, place in json_places(mapping).items() if part not in self._beside}
+        self._beside = mapping.extra_parts()
+        places = {part: place for part, place in json_paths(mapping).items() if part not in self._beside}
         self._values = make(mapping, decoder, places)
         self._binary: ValueParser | None = None
         self.registry: SchemaRegistry | None = None
@@ -111,7 +105,7 @@ class TopicParser:
         self.wanted: tuple[str, ...] = tuple(
             sorted({name for name in names if not name.startswith(_HEADER)} | ({HEADERS} if headers else set()))
         )
-        """What messages must bring beside their values."""
+        """What messages must bring next to their values."""
         self.joins = make_values is None and self._binary is None
         """Whether the values are read as lines of one text."""
 
@@ -146,7 +140,7 @@ class TopicParser:
 
 
 def _column(name: str, records: PartitionRecords) -> pa.Array:
-    """Give what messages have beside their values as a column."""
+    """Give what messages have next to their values as a column."""
     if name == "@timestamp":
         return pa.array(records.beside[name], pa.timestamp("ms"))
     if name.startswith(_HEADER):
@@ -175,7 +169,7 @@ def _binary_mode(mapping: ColumnMapping, places: Mapping[str, Places]) -> tuple[
     names = {**mapping.required, **mapping.optional, "schema_version": f"data.{mapping.schema_version}"}
     for part in places:
         if names[part].startswith("data."):
-            inner[part] = field_places(names[part].removeprefix("data."))
+            inner[part] = field_paths(names[part].removeprefix("data."))
         else:
             attributes[part] = f"{_HEADER}ce_{names[part].lower()}"
     return attributes, inner

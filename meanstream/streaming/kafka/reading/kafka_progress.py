@@ -58,7 +58,7 @@ class ReadProgress:
             self._idle_since[partition] = now
 
     def look_again(self) -> None:
-        """Forget which ends were reached: nobody has looked since, and will be told anew."""
+        """Forget which ends were reached: no one has looked since, and will be told again."""
         self._idle_since.clear()
 
     def lags(self) -> dict[int, int]:
@@ -71,7 +71,7 @@ class ReadProgress:
         return partition in self.end and self.next[partition] >= self.end[partition]
 
     @property
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Whether a reading that is held at an end has come there; partitions that were added since have none."""
         return all(self.next[partition] >= end for partition, end in self.end.items())
 
@@ -110,12 +110,7 @@ def progress_first_offsets(
 
     A partition that was added to the topic after the store had begun is read from its first record, one that the store
     simply did not own before from where `start=` says. Where it is `shared` by stores that know whose agents are whose,
-    a store that owns some of the partitions goes on beside added ones.
-
-    Raises
-    ------
-    ValueError
-        If the topic was made anew, records are missing, or the partitions cannot be those of the store.
+    a store that owns some of the partitions goes on next to added ones.
     """
     if position is None:
         return {p: low if location.start == "earliest" else high for p, (low, high) in marks.items()}, 0
@@ -134,13 +129,7 @@ def progress_first_offsets(
 
 
 def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low: int, high: int) -> int:
-    """Give the offset to go on from, which is the wanted one unless retention took it away and gap=skip.
-
-    Raises
-    ------
-    ValueError
-        If records are gone that were not read, or that were.
-    """
+    """Give the offset to go on from, which is the wanted one unless retention took it away and gap=skip."""
     where = f"partition {partition} of {location.topic!r}"
     if wanted > high:
         raise ValueError(

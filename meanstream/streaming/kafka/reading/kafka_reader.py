@@ -49,14 +49,14 @@ from meanstream.streaming.sources.source_protocol import AgentsOfStore
 logger = logging.getLogger("meanstream.kafka")
 
 ASK_SECONDS = 10.0
-"""So long is waited for what a broker is asked while nothing is read."""
+"""Seconds to wait for an answer of a broker while nothing is read."""
 CLOSE_SECONDS = 3.0
 FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
 MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
 BEHIND, BEHIND_SECONDS = 5000, 0.02
-"""With so many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
+"""With that many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
 GATHER_SECONDS = 0.25
 """So long they are gathered if they come faster than one can take them."""
 CHUNK = 500
@@ -99,7 +99,7 @@ class TopicReader:
         self._resting = False
         self._group = GroupOffsets(location, owner or "")
         self._shared = agents is not None
-        self._given = frozenset[int]() if agents is None else agents.given_partitions
+        self._given = frozenset[int]() if agents is None else agents.departed_partitions
         self._former: FormerOwners = {} if agents is None else agents.former_owners
         self._named = None if name is None or owner is None else NameOwners(location, name, owner, self._former)
         self._admin = make_client_admin(location)
@@ -123,13 +123,7 @@ class TopicReader:
         return self._progress or self.begin(None)
 
     def take(self, count: int, first: float = FIRST_SECONDS) -> PartitionRecords | None:
-        """Give the records that are there, at most so many, or wait a moment for the first; None if there was none.
-
-        Raises
-        ------
-        KafkaLostError
-            If reading cannot go on: one line for the user.
-        """
+        """Give at most that many records, or wait a moment for the first; None if there was none."""
         progress = self.progress
         self._wake(progress)
         self._look_after(progress)
@@ -149,7 +143,7 @@ class TopicReader:
         now = time.monotonic()
         for event in events:
             self._note(event, progress, now)
-        self._look_at_ends(progress)
+        self._note_ends(progress)
         return records
 
     def rest(self) -> None:
@@ -178,9 +172,9 @@ class TopicReader:
         progress.end = {partition: int(high) for partition, (_, high) in ends.items()}
         return True
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether that was given."""
-        return self.progress.at_hold
+        return self.progress.reached_hold
 
     def go_on(self) -> None:
         """Read on; what was fetched behind the ends is fetched again."""
@@ -251,13 +245,7 @@ class TopicReader:
         closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
 
     def require_unowned(self) -> None:
-        """Refuse partitions that another store owns, without claiming any.
-
-        Raises
-        ------
-        ValueError
-            Naming one, and its owner; or the topic, if its broker does not say who owns it.
-        """
+        """Refuse partitions that another store owns, without claiming any."""
         require(self._owner is not None, "owner", "be given to read", None)
         wanted = dict.fromkeys(self._location.partitions or range(self._topic.partitions), 0)
         try:
@@ -268,13 +256,7 @@ class TopicReader:
             raise ValueError(self._unreadable(describe_client_error(error))) from None
 
     def begin(self, position: Position | None) -> ReadProgress:
-        """Find where to begin, own the partitions, and read them from there.
-
-        Raises
-        ------
-        ValueError
-            See `KafkaSource.restore`.
-        """
+        """Find where to begin, own the partitions, and read them from there."""
         require(self._owner is not None, "owner", "be given to read", None)
         try:
             wanted = self._location.partitions or range(self._topic.partitions)
@@ -295,7 +277,7 @@ class TopicReader:
         """Read on from where the records were given out."""
         if self._resting:
             progress.look_again()
-            self._consumer.assign(self._places(p for p in progress.next if not progress.done(p)))
+            self._consumer.assign(self._partition_positions(p for p in progress.next if not progress.done(p)))
             self._resting = False
 
     # -- what a consumer says --------------------------------------------------------------------------------
@@ -307,7 +289,7 @@ class TopicReader:
             self._complain(error)
             return []
 
-    def _look_at_ends(self, progress: ReadProgress) -> None:
+    def _note_ends(self, progress: ReadProgress) -> None:
         """Note where the partitions end, as the last answers to fetches said."""
         for partition in progress.next:
             _, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), cached=True)
@@ -386,7 +368,7 @@ class TopicReader:
         progress.next[partition] = offset
         self._consumer.incremental_unassign([place])
         if not progress.done(partition):
-            self._consumer.incremental_assign(self._places([partition]))
+            self._consumer.incremental_assign(self._partition_positions([partition]))
         self._gaps.discard(partition)
 
     def _grow(self, progress: ReadProgress, topic: Topic) -> None:
@@ -403,7 +385,7 @@ class TopicReader:
         self._claim(offsets)
         progress.next.update(offsets)
         self._topic = topic
-        self._consumer.incremental_assign(self._places(offsets))
+        self._consumer.incremental_assign(self._partition_positions(offsets))
         logger.info("topic %r has %d partitions now", self.name, topic.partitions)
 
     def _claim(self, offsets: Mapping[int, int]) -> None:
@@ -436,6 +418,6 @@ class TopicReader:
     def _unreadable(self, text: str) -> str:
         return f"{self._location.role} must be a topic that can be read, got {self.name!r} ({text})"
 
-    def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:
+    def _partition_positions(self, partitions: Iterable[int]) -> list[TopicPartition]:
         assert self._progress is not None  # noqa: S101 - reading has begun
         return [TopicPartition(self.name, p, self._progress.next[p]) for p in partitions]

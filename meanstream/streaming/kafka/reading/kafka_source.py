@@ -26,14 +26,14 @@ from meanstream.streaming.sources.source_protocol import AgentsOfStore, Opening,
 logger = logging.getLogger("meanstream.kafka")
 
 HELD_SECONDS = 0.5
-"""So long after a registry did not answer it is asked again."""
+"""So long after a registry did not answer it is queried again."""
 
 
 class KafkaSource:
     """Reads messages of a topic: committed records only, each once, from where the store stands.
 
     A value is a JSON object, or with `registry=` Avro or JSON of a schema that the registry knows; parts of a sample
-    may stand beside it (`@key`, `@timestamp`, `@header.NAME`). Every record becomes a sample or a dead letter; an
+    may stand next to it (`@key`, `@timestamp`, `@header.NAME`). Every record becomes a sample or a dead letter; an
     empty value and a tombstone are malformed. While the registry does not answer reading waits.
 
     A partition belongs to one store (`ownership`). An agent lives where the partition of its key is
@@ -70,12 +70,7 @@ class KafkaSource:
         their samples or, of rounds, when the engine asks (`claim`).
     watch_seconds : float
         Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
-        Kafka tells nobody. What is read of the new one until then counts; then the engine stops.
-
-    Raises
-    ------
-    ValueError
-        If the brokers cannot be reached, or topic, rights or partitions are not there.
+        Kafka tells no one. What is read of the new one until then counts; then the engine stops.
     """
 
     watched = True
@@ -137,13 +132,7 @@ class KafkaSource:
             self._homes = OwnAgents(location, owner, name, agents)
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Give the records that are there, or wait a moment for one.
-
-        Raises
-        ------
-        SourceLostError
-            If reading cannot go on: one line for the user.
-        """
+        """Give the records that are there, or wait a moment for one."""
         reader, rejects = self._reader, Rejects()
         try:
             if self.bounded and self._held is None and reader.done:
@@ -174,7 +163,7 @@ class KafkaSource:
         return Batch(samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags)
 
     def _hold(self, records: PartitionRecords | None, before: Position, problem: str) -> Batch:
-        """Keep records that nobody can read now, as if they were not taken; event time waits for them."""
+        """Keep records that no one can read now, as if they were not taken; event time waits for them."""
         if self._problem is None:
             logger.warning("reading %r waits: %s", self.name, problem)
         self._held, self._problem = None if records is None else (records, before), problem
@@ -185,7 +174,7 @@ class KafkaSource:
         return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
 
     def _position(self) -> Position:
-        """Tell offsets, and which ids had a schema: these are asked for after a restart, whatever ids come before."""
+        """Tell offsets, and which ids had a schema: these are requested after a restart, whatever ids come before."""
         known = None if self._parser.registry is None else sorted(self._parser.registry.familiar)
         return {**self._reader.position(), **({"schemas": known} if known else {})}
 
@@ -194,7 +183,7 @@ class KafkaSource:
         return set() if self._homes is None else self._homes.elsewhere(names)
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
-        """Let users live in the store who live in none yet; say who lives in another, None if nobody can say now."""
+        """Let users live in the store who live in none yet; say who lives in another, None if no one can say now."""
         if self._homes is None:
             return set()
         try:
@@ -210,26 +199,13 @@ class KafkaSource:
         return found
 
     def begin(self) -> None:
-        """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
-
-        Raises
-        ------
-        ValueError
-            If another store owns a partition, or no store is given.
-        """
+        """Own the partitions and find where to begin, for a store without a position; the first batch does too."""
         _ = self._reader.done
         if self._homes is not None:
             self._homes.begin()
 
     def restore(self, position: Position) -> None:
-        """Continue at the offsets of the store.
-
-        Raises
-        ------
-        ValueError
-            If the topic was made anew, retention deleted what was not read, another store owns a partition, or the
-            store owns one that is not to be read.
-        """
+        """Continue at the offsets of the store."""
         if position.get("topic") != self.name:
             raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
         if self._parser.registry is not None:
@@ -239,21 +215,15 @@ class KafkaSource:
             self._homes.begin()
 
     def hold(self) -> bool:
-        """Read on to where the partitions end now, and no further; False if no broker says where.
-
-        Raises
-        ------
-        SourceLostError
-            If reading cannot go on: one line for the user.
-        """
+        """Read on to where the partitions end now, and no further; False if no broker says where."""
         try:
             return self._reader.hold()
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether all of that was given out."""
-        return self._held is None and self._reader.at_hold()
+        return self._held is None and self._reader.reached_hold()
 
     def go_on(self) -> None:
         """Read what has come since, too."""

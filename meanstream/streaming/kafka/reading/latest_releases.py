@@ -1,4 +1,4 @@
-"""Everybody's releases from a topic: the latest of each agent, rebuilt from the topic alone, and what comes after."""
+"""Everyone's releases from a topic: the latest of each agent, rebuilt from the topic alone, and what comes after."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from meanstream.streaming.kafka.connection.kafka_client import (
     TopicPartition,
     client_event_error,
     client_health,
-    client_message_place,
     describe_client_error,
     is_retriable_by_client,
     make_client_admin,
     make_client_consumer,
+    message_position,
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.kafka_topics import require_topic
@@ -90,20 +90,14 @@ class ReleasesTopic:
         return not self._behind
 
     def poll(self, max_records: int = READ_RECORDS, seconds: float = 1.0) -> Releases:
-        """Give the releases that come next, in the order of the topic; none if none come for so many seconds.
-
-        Raises
-        ------
-        KafkaLostError
-            If the topic cannot be read any more.
-        """
+        """Give the releases that come next, in the order of the topic; none if none come for that many seconds."""
         if not self._assigned:
             topic = self._location.topic
             self._consumer.assign([TopicPartition(topic, p, at) for p, at in self._offsets.items()])
             self._assigned = True
         lines: list[Line] = []
         for message in self._consumer.consume(max_records, seconds):
-            (partition, offset), error = client_message_place(message), message.error()
+            (partition, offset), error = message_position(message), message.error()
             if error is None:
                 self._offsets[partition] = offset + 1
                 self._behind.add(partition)
@@ -118,20 +112,7 @@ class ReleasesTopic:
         return self.received.latest()
 
     def read_to_end(self, *, seconds: float = READ_SECONDS, each: Callable[[Releases], None] | None = None) -> Releases:
-        """Read to the end of the topic and give everybody's latest release.
-
-        Parameters
-        ----------
-        seconds : float
-            So long nothing may come before reading is given up.
-        each : callable, optional
-            Takes the releases as they are read, in their order.
-
-        Raises
-        ------
-        KafkaLostError
-            If nothing came for so long, or the topic cannot be read any more.
-        """
+        """Read to the end of the topic and give everyone's latest release."""
         until = time.monotonic() + seconds
         while not self.caught_up:
             before = dict(self._offsets), set(self._behind)
@@ -153,7 +134,7 @@ class ReleasesTopic:
         return {"topic": self._location.topic, "offsets": offsets}
 
     def restore(self, position: Position, latest: Releases) -> None:
-        """Continue after a position, knowing everybody's latest release up to it; call before reading.
+        """Continue after a position, knowing everyone's latest release up to it; call before reading.
 
         The position in another topic is ignored: that one is read from its beginning.
         """
@@ -178,15 +159,7 @@ class ReleasesTopic:
 
 
 def read_latest_releases(location: KafkaLocation, *, seconds: float = READ_SECONDS) -> Releases:
-    """Rebuild everybody's latest release from a topic alone; see `ReleasesTopic`.
-
-    Raises
-    ------
-    ValueError
-        If the topic does not exist or no broker can be reached.
-    KafkaLostError
-        If nothing came for so many seconds.
-    """
+    """Rebuild everyone's latest release from a topic alone; see `ReleasesTopic`."""
     topic = ReleasesTopic(location)
     try:
         return topic.read_to_end(seconds=seconds)

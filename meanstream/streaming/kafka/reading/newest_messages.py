@@ -23,13 +23,7 @@ _IDS = msgspec.json.Decoder(_Ids)
 
 
 def newest_events(location: KafkaLocation, name: str) -> Iterator[bytes]:
-    """Give the newest events that are charged to a deployment, of at most `LOOK_BACK` records of each partition.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read.
-    """
+    """Give the newest events that are charged to a deployment, of at most `LOOK_BACK` records of each partition."""
     return (value for value in scan_values(location, newest=LOOK_BACK) if value and _is_of(name, value))
 
 

@@ -1,4 +1,4 @@
-"""One partition, from a given offset on: for whoever decides about offsets, as a restriction of Beam does."""
+"""One partition, from a given offset on: for anyone who decides about offsets, as a restriction of Beam does."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.kafka_topics import require_topic
-from meanstream.streaming.kafka.connection.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.connection.values import PartitionRecords, message_extras
 
 ASK_SECONDS = 10.0
-"""So long is waited for what a broker is asked."""
+"""Seconds to wait for an answer of a broker."""
 CHUNK = 500
 """So many messages are taken at once, as in `meanstream.streaming.kafka.reading.kafka_reader`."""
 MORE_SECONDS = 0.05
@@ -51,24 +51,19 @@ class Taken(NamedTuple):
 class PartitionReader:
     """Reads committed records of partitions of a topic, one partition at a time, at offsets that the caller decides.
 
-    It is no member of a group, owns nothing and commits nothing: it may read beside an engine.
+    It is no member of a group, owns nothing and commits nothing: it may read next to an engine.
 
     Parameters
     ----------
     location : KafkaLocation
         The topic; of its partitions only those that it names, if it names some.
-    beside : sequence of str
+    next to : sequence of str
         What is taken of messages besides their values.
 
     Attributes
     ----------
     log : str
         Identifies the topic: its id, or where brokers give none the cluster's id and the topic's name.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read.
     """
 
     def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
@@ -85,13 +80,7 @@ class PartitionReader:
         self._at: tuple[int, int] | None = None  # partition and next offset, where it is assigned
 
     def marks(self, partitions: Iterable[int]) -> dict[int, Marks]:
-        """Ask what partitions hold; a topic that was just made may not have leaders yet.
-
-        Raises
-        ------
-        ValueError
-            If the brokers do not answer in time.
-        """
+        """Ask what partitions hold; a topic that was just made may not have leaders yet."""
         until, marks = time.monotonic() + ASK_SECONDS, {}
         for partition in partitions:
             while partition not in marks:
@@ -106,13 +95,7 @@ class PartitionReader:
         return marks
 
     def take(self, partition: int, offset: int, count: int, wait: float) -> Taken:
-        """Give what a partition has from an offset on, at most so many records, after at most so many seconds.
-
-        Raises
-        ------
-        KafkaLostError
-            If reading cannot go on, or retention deleted the record of the offset: one line for the user.
-        """
+        """Give what a partition has from an offset on, at most that many records, after at most that many seconds."""
         if self._at != (partition, offset):
             self._consumer.assign([TopicPartition(self._location.topic, partition, offset)])
         records: list[Message] = []
@@ -134,7 +117,7 @@ class PartitionReader:
         self._at = (partition, following)
         offsets = np.fromiter(map(_offset, records), np.int64, len(records))
         values = [message.value() for message in records]
-        number, beside = np.full(len(records), partition, np.int64), beside_of(records, self._beside)
+        number, beside = np.full(len(records), partition, np.int64), message_extras(records, self._beside)
         return Taken(PartitionRecords(number, offsets, values, beside), following, ended)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ SILENT_SECONDS = 60.0
 
 
 class RangeSource:
-    """Reads committed records of ranges, each once, for nobody's store: again the same as often as one likes.
+    """Reads committed records of ranges, each once, for no one's store: again the same as often as one likes.
 
     Lateness is by partition, so the order of the partitions decides nothing; of samples of one id in several
     partitions that of the first partition counts.
@@ -53,13 +53,7 @@ class RangeSource:
         self._left = [place for place in ranges if place[1] < place[2]]
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Give the next records.
-
-        Raises
-        ------
-        ValueError
-            If a record that must be there does not come, or the registry does not answer.
-        """
+        """Give the next records."""
         if not self._left:
             return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True, active=())
         (partition, at, stop), rejects = self._left[0], Rejects()

@@ -14,8 +14,8 @@ from meanstream.streaming.events.event_columns import (
     Position,
     Rejects,
     column_partitions,
-    column_places,
     column_position,
+    column_positions,
     no_sample_columns,
 )
 from meanstream.streaming.kafka.connection.kafka_client import (
@@ -25,17 +25,17 @@ from meanstream.streaming.kafka.connection.kafka_client import (
     Message,
     TopicPartition,
     client_event_error,
-    client_message_place,
     describe_client_error,
     is_retriable_by_client,
     make_client_admin,
     make_client_consumer,
+    message_position,
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.kafka_topics import check_same_topic, require_topic
 from meanstream.streaming.kafka.connection.registered import without_wire_head
 from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError
-from meanstream.streaming.kafka.connection.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.connection.values import PartitionRecords, message_extras
 from meanstream.streaming.kafka.reading.kafka_messages import topic_parser
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -52,7 +52,7 @@ FAR = 10_000
 class TopicScan:
     """Reads committed records, once each, up to the ends that partitions have when it is made.
 
-    It is no member of a group, owns nothing and commits nothing: it may read beside an engine.
+    It is no member of a group, owns nothing and commits nothing: it may read next to an engine.
 
     Parameters
     ----------
@@ -63,14 +63,9 @@ class TopicScan:
     known_id : str
         Id of the topic that is expected, empty if any is.
     newest : int, optional
-        Read at most so many offsets before the end of each partition.
-    beside : sequence of str
+        Read at most that many offsets before the end of each partition.
+    next to : sequence of str
         What is taken of messages besides their values.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read, or is another one of the same name.
     """
 
     def __init__(
@@ -100,20 +95,16 @@ class TopicScan:
         self._consumer.assign([TopicPartition(location.topic, p, self._next[p]) for p in self._end])
 
     def read(self, count: int) -> PartitionRecords | None:
-        """Give the records that come next, at most so many; None at the end.
-
-        Raises
-        ------
-        KafkaLostError
-            If nothing comes for a minute, or reading cannot go on.
-        """
+        """Give the records that come next, at most that many; None at the end."""
         until = time.monotonic() + READ_SECONDS
         while self._end:
             kept = [m for m in self._consumer.consume(min(count, READ_RECORDS), 0.2) if self._takes(m)]
             if kept:
                 partition = np.array([m.partition() for m in kept], np.int64)
                 offset = np.array([m.offset() for m in kept], np.int64)
-                return PartitionRecords(partition, offset, [m.value() for m in kept], beside_of(kept, self._beside))
+                return PartitionRecords(
+                    partition, offset, [m.value() for m in kept], message_extras(kept, self._beside)
+                )
             if time.monotonic() > until:
                 raise KafkaLostError(f"{self._what()} that can be read to its end, got nothing for {READ_SECONDS:g} s")
         return None
@@ -132,7 +123,7 @@ class TopicScan:
 
     def _takes(self, message: Message) -> bool:
         """Note what a message means for the end of its partition; say whether it is a record to give."""
-        error, (partition, offset) = message.error(), client_message_place(message)
+        error, (partition, offset) = message.error(), message_position(message)
         if error is not None:
             if client_event_error(error).code() == KafkaError._PARTITION_EOF:
                 self._finish(partition)
@@ -206,7 +197,7 @@ class ScannedTopic:
             raise SourceLostError(str(error)) from None
 
     def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it
-        """Refuse: what is left is chosen anew."""
+        """Refuse: what is left is chosen again."""
         raise SourceLostError(f"a scan of the topic {self.name!r} cannot be resumed")
 
     def close(self) -> None:
@@ -215,13 +206,7 @@ class ScannedTopic:
 
 
 def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterator[bytes | None]:
-    """Give the values of events of a topic, up to where it ends now; of each partition at most so many of the newest.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read.
-    """
+    """Give the values of events of a topic, up to its present end; of each partition at most the `newest` ones."""
     try:
         with closing(TopicScan(location, newest=newest)) as scan:
             while (records := scan.read(READ_RECORDS)) is not None:
@@ -231,18 +216,12 @@ def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterat
 
 
 def scan_records(location: KafkaLocation, positions: Ints) -> Iterator[tuple[int, bytes | None]]:
-    """Give the values at some positions, in their order; those that are gone are left out.
-
-    Raises
-    ------
-    ValueError
-        If the topic cannot be read.
-    """
+    """Give the values at some positions, in their order; those that are gone are left out."""
     wanted = np.unique(positions)
     partition = column_partitions(wanted)
     try:
         for number in np.unique(partition).tolist():
-            yield from _read_partition(location, number, column_places(wanted[partition == number]))
+            yield from _read_partition(location, number, column_positions(wanted[partition == number]))
     except KafkaLostError as error:
         raise ValueError(str(error)) from None
 

@@ -42,13 +42,7 @@ class TopicReaders:
         self._turn = 0
 
     def take(self, count: int) -> PartitionRecords | None:
-        """Give the records that are there, of all topics in turn, or wait a moment for one; None if there was none.
-
-        Raises
-        ------
-        KafkaLostError
-            If reading of one of them cannot go on.
-        """
+        """Give the records that are there, of all topics in turn, or wait a moment for one; None if there was none."""
         readers, going = self._begun(), list[int]()
         for turn in range(self._turn, self._turn + len(readers)):
             i = turn % len(readers)  # another topic is first each time
@@ -86,9 +80,9 @@ class TopicReaders:
         held = [reader.hold() for reader in self._begun()]  # each of them, whatever the others say
         return all(held)
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether that was given."""
-        return all(reader.at_hold() for reader in self._begun())
+        return all(reader.reached_hold() for reader in self._begun())
 
     def go_on(self) -> None:
         """Read on."""
@@ -109,19 +103,13 @@ class TopicReaders:
         return {place: lag for reader in self._readers for place, lag in reader.lags().items()}
 
     def _begun(self) -> Sequence[TopicReader]:
-        """Give the readers, once all have begun: one that is asked how far it is begins alone, and claims its topic."""
+        """Give the readers, once all have begun: one whose position is queried begins alone, and claims its topic."""
         if not all(reader.begun for reader in self._readers):
             self.begin(None)
         return self._readers
 
     def begin(self, position: Position | None) -> None:
-        """Find where to begin, own the partitions of all topics, and read them from there.
-
-        Raises
-        ------
-        ValueError
-            See `KafkaSource.restore`.
-        """
+        """Find where to begin, own the partitions of all topics, and read them from there."""
         for reader in self._readers:
             reader.require_unowned()  # of all topics, before one is claimed
         for reader in self._readers:
@@ -211,7 +199,7 @@ class ScannedTopics:
         return Batch(samples, Rejects(rejects.reason, position, rejects.size), {})
 
     def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it
-        """Refuse: what is left is chosen anew."""
+        """Refuse: what is left is chosen again."""
         raise SourceLostError(f"a scan of the topics {self.name!r} cannot be resumed")
 
     def close(self) -> None:

@@ -28,13 +28,7 @@ class IdempotentWriter:
         )
 
     def send(self, records: Records) -> None:
-        """Queue records.
-
-        Raises
-        ------
-        RecordsFailed
-            If a broker did not take one.
-        """
+        """Queue records."""
         for number, (value, key, headers) in enumerate(records.rows()):
             if not number % POLL_EVERY:
                 self._producer.poll(0)
@@ -48,13 +42,7 @@ class IdempotentWriter:
                     self._check()
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged.
-
-        Raises
-        ------
-        RecordsFailed
-            If a broker did not take a record.
-        """
+        """Wait until everything is acknowledged."""
         while self._producer.flush(FLUSH_SECONDS):
             self._check()
         self._check()

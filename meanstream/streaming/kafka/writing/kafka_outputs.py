@@ -29,25 +29,13 @@ logger = logging.getLogger("meanstream.kafka")
 
 
 def require_releases(location: KafkaLocation) -> None:
-    """Refuse a registry where it has no schema to keep.
-
-    Raises
-    ------
-    ValueError
-        If events of several types are written there, or private ones: releases alone are for others to read.
-    """
+    """Refuse a registry where it has no schema to keep."""
     if location.registry is not None and location.role != "releases":
         raise ValueError(f"registry must be given with releases, which others read, got it with {location.role}")
 
 
 def register_releases(location: KafkaLocation) -> int:
-    """Register the schema of releases under the topic's name, readable for ever by its newest version; give its id.
-
-    Raises
-    ------
-    ValueError
-        If the registry does not answer, or has another schema there.
-    """
+    """Register the schema of releases under the topic's name, readable for ever by its newest version; give its id."""
     require_releases(location)
     registry = SchemaRegistry.answering(str(location.registry), location.registry_settings)
     try:
@@ -57,24 +45,12 @@ def register_releases(location: KafkaLocation) -> int:
 
 
 def check_output_topic(location: KafkaLocation) -> None:
-    """Refuse a topic that may not be written to, or that is not there and shall not be made; make nothing.
-
-    Raises
-    ------
-    ValueError
-        Naming the role, the topic and how to make it; or if no broker can be reached.
-    """
+    """Refuse a topic that may not be written to, or that is not there and shall not be made; make nothing."""
     _check(make_client_admin(location), location)
 
 
 def open_output_topic(location: KafkaLocation) -> str:
-    """Make a topic if it is missing and shall be made; return the id of its cluster.
-
-    Raises
-    ------
-    ValueError
-        If it is missing, cannot be made or may not be written to.
-    """
+    """Make a topic if it is missing and shall be made; return the id of its cluster."""
     admin = make_client_admin(location)
     _check(admin, location)
     policy = "compact" if location.role in COMPACTED else "delete"

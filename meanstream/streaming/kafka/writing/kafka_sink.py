@@ -50,26 +50,20 @@ class KafkaSink:
     name : str or None
         The deployment's name, None if it has none.
     watched : bool
-        Whether everybody may know that its brokers do not answer.
+        Whether everyone may know that its brokers do not answer.
     head : bytes
         What stands before each value: a registry's id of its schema.
     """
 
     @classmethod
     def check(cls, location: str, option: str) -> None:
-        """Refuse a topic that could not be written to; it is looked for on its brokers.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the place.
-        """
+        """Refuse a topic that could not be written to; it is looked for on its brokers."""
         place = KafkaLocation.parse(location, role=option)
         require_releases(place)
         check_output_topic(place)
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give brokers and topic, whatever the parameters and the order."""
         address, _, topic = location.partition("?")[0].rpartition("/")
         brokers = ",".join(sorted(address.partition("://")[2].lower().split(",")))
@@ -77,13 +71,7 @@ class KafkaSink:
 
     @classmethod
     def open(cls, location: str, opening: SinkOpening) -> KafkaSink:
-        """Open the topic in a transaction of the run; without one, no topic is written to.
-
-        Raises
-        ------
-        ValueError
-            If topics are not for this command, or this one cannot be written to.
-        """
+        """Open the topic in a transaction of the run; without one, no topic is written to."""
         if opening.topics is None:
             raise ValueError(f"{opening.option} must be a file or '-' here, got {location!r}")
         topics: KafkaSinks = opening.topics
@@ -161,12 +149,12 @@ class KafkaSink:
 
 
 class KafkaSinks:
-    """Opens the Kafka sinks of one store: one transaction per cluster, or one of what is private beside it.
+    """Opens the Kafka sinks of one store: one transaction per cluster, or one of what is private next to it.
 
     Parameters
     ----------
     store_id : str
-        Public id of the store: nobody else may write under it.
+        Public id of the store: no one else may write under it.
     stop : callable
         Whether the run shall stop: then brokers that do not answer are not waited for.
     crash : callable
@@ -178,9 +166,9 @@ class KafkaSinks:
 
     Notes
     -----
-    **Privacy.** The number of a delivery and how many events it had can be seen by whoever may describe the group. Of
-    rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users send.
-    For the same reason no probe tells that what is delivered apart waits for its brokers.
+    **Privacy.** The number of a delivery and how many events it had can be seen by anyone who may describe the group.
+    Of rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users
+    send. For the same reason no probe tells that what is delivered apart waits for its brokers.
     """
 
     def __init__(
@@ -200,13 +188,7 @@ class KafkaSinks:
         self._transactions: dict[tuple[str, bool], KafkaTransaction] = {}  # by cluster, and whether apart
 
     def open(self, location: KafkaLocation, *, trust: Trust) -> KafkaSink:
-        """Open the sink of a role; make its topic where the location says so.
-
-        Raises
-        ------
-        ValueError
-            If the topic is missing or already that of another role, or the same cluster is reached in two ways.
-        """
+        """Open the sink of a role; make its topic where the location says so."""
         head = wire_head(register_releases(location)) if location.registry is not None else b""
         cluster = open_output_topic(location)
         for other in (one for (there, _), one in self._transactions.items() if there == cluster):

@@ -40,7 +40,7 @@ class KafkaTransaction:
     cluster : str
         Id of the cluster.
     store_id : str
-        Public id of the store; nobody else may write under it.
+        Public id of the store; no one else may write under it.
     stop : callable
         Whether the run shall stop: then brokers that do not answer are not waited for.
     crash : callable
@@ -75,25 +75,13 @@ class KafkaTransaction:
         self._roles[location.topic] = location.role
 
     def refuse_topic(self, location: KafkaLocation) -> None:
-        """Refuse a topic that another role writes to.
-
-        Raises
-        ------
-        ValueError
-            Naming both.
-        """
+        """Refuse a topic that another role writes to."""
         other = self._roles.get(location.topic, location.role)
         if other != location.role:
             raise ValueError(f"{location.role} must be another topic than {other}, got {str(location)!r}")
 
     def has_marked(self, topic: str) -> bool:
-        """Say whether the cluster remembers deliveries of this store to a topic; nothing is written.
-
-        Raises
-        ------
-        SinkLostError
-            If the broker refuses to say.
-        """
+        """Say whether the cluster remembers deliveries of this store to a topic; nothing is written."""
         try:
             return self._group.read([topic], pending=False) is not None
         except KafkaException as error:
@@ -118,16 +106,7 @@ class KafkaTransaction:
             self._send(records)
 
     def flush(self) -> None:
-        """Commit what was written since the last time; nothing if nothing was.
-
-        Raises
-        ------
-        DeliveryFailedError
-            If it was not committed.
-        SinkLostError
-            If it can never be: another process has taken over, the store is not the one that wrote here before, or
-            the broker refuses the records.
-        """
+        """Commit what was written since the last time; nothing if nothing was."""
         if self._repeat is not None and self._touched:
             self._flush_repeat(self._repeat)
         elif self._writer is not None and self._writer.open:
@@ -144,12 +123,6 @@ class KafkaTransaction:
 
         At the start of a process this looks at the cluster; later it only takes back what was written, and the cluster
         is looked at with the next record: a run that shall stop need not wait for brokers.
-
-        Raises
-        ------
-        SinkLostError
-            If the cluster has other deliveries than the store says, such as after an older copy of the store was put
-            back.
         """
         if position.get("cluster") != self.cluster:
             return  # another cluster from now on
@@ -208,11 +181,6 @@ class KafkaTransaction:
 
         Only a commit of which no answer came is in doubt. A fatal error may mean that another process has taken over,
         but also that this transaction was open for too long: then the marker still names this process.
-
-        Raises
-        ------
-        DeliveryFailedError, SinkLostError
-            Otherwise.
         """
         cause = error.error if isinstance(error, RecordsFailed) else error
         self._discard()

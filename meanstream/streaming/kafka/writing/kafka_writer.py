@@ -104,13 +104,7 @@ class Writer:
         return self._open
 
     def send(self, records: Records) -> None:
-        """Queue records, in a transaction that the first ones begin.
-
-        Raises
-        ------
-        RecordsFailed
-            If a broker did not take one.
-        """
+        """Queue records, in a transaction that the first ones begin."""
         with self._raising(), crash_step(CrashPoint.PRODUCE, self._crash):
             self._begin()
             topic = records.topic
@@ -124,15 +118,7 @@ class Writer:
                     self._send_when_there_is_room(topic, value, key, headers)
 
     def commit(self, offsets: Sequence[TopicPartition], group: object) -> None:
-        """Commit records and offsets; nothing if a broker did not take one of the records.
-
-        Raises
-        ------
-        RecordsFailed
-            In that case.
-        KafkaException
-            If it was not committed or, where it is not abortable, perhaps was.
-        """
+        """Commit records and offsets; nothing if a broker did not take one of the records."""
         producer = self._producer
 
         def acknowledged(seconds: float) -> None:

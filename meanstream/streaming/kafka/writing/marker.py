@@ -85,13 +85,7 @@ class Marker:
 
     @classmethod
     def decode(cls, delivery: int, text: str) -> Marker:
-        """Read what `encode` wrote.
-
-        Raises
-        ------
-        ValueError
-            If it is something else.
-        """
+        """Read what `encode` wrote."""
         plain = msgspec.json.decode(text, type=_Plain)
         if plain.version != VERSION:
             raise ValueError(f"version {plain.version}")
@@ -106,7 +100,7 @@ class _Plain(msgspec.Struct):
 
 
 class MarkerGroup:
-    """The consumer group of a store that holds its marker: nobody consumes in it.
+    """The consumer group of a store that holds its marker: no one consumes in it.
 
     The marker stands as the offset of partition 0 of each topic of the cluster that the store writes to, so that it is
     found as long as one of them stays.
@@ -128,24 +122,7 @@ class MarkerGroup:
         self._patience = patience
 
     def read(self, topics: Sequence[str], *, pending: bool) -> Marker | None:
-        """Read the marker; None if there is none (yet, or any more: offsets expire).
-
-        Parameters
-        ----------
-        topics : sequence of str
-            Where to look.
-        pending : bool
-            Whether to wait for a transaction that is being committed or aborted.
-
-        Raises
-        ------
-        KafkaException
-            If the broker refuses.
-        SinkLostError
-            If somebody else wrote to the group.
-        DeliveryFailedError
-            If the run shall stop.
-        """
+        """Read the marker; None if there is none (yet, or any more: offsets expire)."""
         isolation = "read_committed" if pending else "read_uncommitted"
         consumer = make_client_consumer(
             self._location, wait=False, group_id=self.name, isolation_level=isolation, statistics_interval_ms=0

@@ -19,7 +19,8 @@ Headers = list[tuple[str, str | bytes | None]]
 class Records:
     """Events of one type for one topic; `values`, `keys` and `headers` have one entry per record.
 
-    What stands before each value is no part of the event: a registry that was made anew may give its schema another id.
+    What stands before each value is no part of the event: a registry that was made again may give its schema another
+    id.
     """
 
     topic: str
@@ -61,18 +62,7 @@ class Repeat:
         self._tally.add(records.topic, records.kind, records.values)
 
     def rest(self, topics: Collection[str]) -> list[Records]:
-        """Give the records that are new.
-
-        Parameters
-        ----------
-        topics : collection of str
-            What is written to in this run.
-
-        Raises
-        ------
-        Mismatch
-            If stored events differ: the store is not the one that made the delivery.
-        """
+        """Give the records that are new."""
         now = self._tally.written()
         for place, what in self.before.items():
             stored = EVENTS.get(place[1]) not in COMPUTED

@@ -1,6 +1,6 @@
 """Many records of one Avro schema read side by side: a cursor in each, moved field by field by arrays.
 
-A record's cursor never leaves it, so that what becomes of a record does not depend on those beside it.
+A record's cursor never leaves it, so that what becomes of a record does not depend on those next to it.
 """
 
 from __future__ import annotations
@@ -69,15 +69,7 @@ class AvroCursor:
         self.found: dict[str, list[AvroPiece]] = defaultdict(list)
 
     def read(self, kind: AvroType, start: Ints, end: Ints) -> Bools:
-        """Read records; say which were whole. The parts are in `found` then.
-
-        Parameters
-        ----------
-        kind : AvroType
-            The schema.
-        start, end : int array
-            Where each record begins, and where it ends.
-        """
+        """Read records; say which were whole. The parts are in `found` then."""
         self._left = np.full(len(start), MAX_STEPS)
         after = self._any(kind, start, end, np.arange(len(start)), wanted=self._wanted, depth=0)
         return np.asarray(after == end)
@@ -198,7 +190,7 @@ class AvroCursor:
         return found
 
     def _loop(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, count: Ints, depth: int) -> Ints:
-        """Pass so many items, one after the other."""
+        """Pass that many items, one after the other."""
         items, width = kind.parts[0], avro_item_width(kind)
         if width:
             return np.where(count * width <= end - at, at + count * width, self._dead)

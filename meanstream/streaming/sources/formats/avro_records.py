@@ -53,7 +53,7 @@ class AvroRecords:
     def parse(
         self, values: Sequence[bytes], number: Ints, beside: RawColumns, rejects: Rejects, *, skip: int = 0
     ) -> list[SampleColumns]:
-        """Make samples of records that begin so many bytes into each value; note those that are none."""
+        """Make samples of records that begin that many bytes into each value; note those that are none."""
         data, start, end = joined_with_pad(values)
         cursor = AvroCursor(data, self._wanted)
         whole = cursor.read(self._schema, start + skip, end)
@@ -157,7 +157,7 @@ def _numbers(kind: AvroType, is_a: str, found: Any) -> pa.Array | None:
 
 
 def _decimals(data: Bytes, start: Ints, size: Ints, scale: int) -> pa.Array:
-    """Whole numbers, the most significant byte first, with so many digits behind the point; too long ones are none."""
+    """Whole numbers, the most significant byte first, with this many decimal digits; too long ones are None."""
     found: list[bytes | None] = []
     for first, length in zip(start.tolist(), size.tolist(), strict=True):
         whole = int.from_bytes(data[first : first + length].tobytes(), "big", signed=True)

@@ -1,4 +1,4 @@
-"""A schema of Avro, from whoever wrote it, to the tree by which its records are read."""
+"""A schema of Avro, from anyone who wrote it, to the tree by which its records are read."""
 
 from __future__ import annotations
 
@@ -54,18 +54,6 @@ class AvroType:
 
 def parse_avro_schema(text: str, references: Mapping[str, str] | None = None) -> AvroType:
     """Read a schema.
-
-    Parameters
-    ----------
-    text : str
-        JSON.
-    references : mapping of str to str, optional
-        Schemas of types that it uses without saying what they are.
-
-    Raises
-    ------
-    BadSchemaError
-        If it is none, or too large.
 
     Examples
     --------

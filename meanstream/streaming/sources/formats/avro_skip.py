@@ -72,7 +72,7 @@ class AvroSkipper:
         return at
 
     def several(self, kind: AvroType, at: int, count: int, depth: int) -> int:
-        """Pass so many items."""
+        """Pass that many items."""
         items, width = kind.parts[0], avro_item_width(kind)
         if width:
             return self._within(at + count * width)

@@ -53,11 +53,6 @@ class CsvSource(TextSource):
         Secret key of the hash of ids.
     max_line_bytes : int
         Longer lines are skipped and reported.
-
-    Raises
-    ------
-    ValueError
-        Before any data is read, if the header lacks a mapped column or has it twice.
     """
 
     @classmethod
@@ -80,7 +75,7 @@ class CsvSource(TextSource):
 
 
 class CsvFormat:
-    """Lines of so many fields as the header has.
+    """Lines of that many fields as the header has.
 
     Parameters
     ----------

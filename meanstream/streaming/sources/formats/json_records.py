@@ -24,7 +24,7 @@ from meanstream.streaming.sources.formats.nested_records import (
 )
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import ColumnMapping, mapping_kind
-from meanstream.streaming.sources.record_paths import Ambiguous, Places, field_places, find_place, require_apart
+from meanstream.streaming.sources.record_paths import Ambiguous, Places, field_paths, find_value, require_apart
 from meanstream.streaming.sources.source_records import Parsed, Texts, is_utf8_record
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -37,15 +37,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _SPACE = np.frombuffer(b" \t\r\n", np.uint8)
 _PIECE = 1 << 18
-"""Bytes that pyarrow reads at once: what it has read of so many stays in the processor's cache."""
+"""Bytes that pyarrow reads at once: what it has read of that many stays in the processor's cache."""
 
 
-def json_places(mapping: ColumnMapping) -> dict[str, Places]:
+def json_paths(mapping: ColumnMapping) -> dict[str, Places]:
     """Find each part of a sample in the objects of a layout."""
     within = ("payload",) if mapping.layout == "connect" else ()
     version = f"data.{mapping.schema_version}" if mapping.layout == "cloudevents" else mapping.schema_version
     names = {**mapping.required, **mapping.optional, "schema_version": version}
-    return {part: field_places(name, within) for part, name in names.items()}
+    return {part: field_paths(name, within) for part, name in names.items()}
 
 
 class JsonFormat:
@@ -62,7 +62,7 @@ class JsonFormat:
     """
 
     def __init__(self, mapping: ColumnMapping, places: Mapping[str, Places] | None = None) -> None:
-        self._places = json_places(mapping) if places is None else dict(places)
+        self._places = json_paths(mapping) if places is None else dict(places)
         require_apart(self._places)
         self._types = dict(_TYPES)
         if mapping.numbers_in_text:
@@ -137,7 +137,7 @@ class JsonFormat:
         parts: dict[str, Any] = {}
         for part, places in self._places.items():
             try:
-                parts[part] = find_place(found, places)
+                parts[part] = find_value(found, places)
             except LookupError:
                 return "duplicate_columns"
             except TypeError:  # something else than an object on the way

@@ -23,14 +23,7 @@ from meanstream.streaming.sources.source_protocol import (
 
 
 class ParquetSource:
-    """A bounded Parquet file, read a batch at a time; position: row, and a digest of what was read up to there.
-
-    Raises
-    ------
-    ValueError
-        Before anything is begun, if the file is not Parquet, a mapped column is missing, of a meaningless type or too
-        large for memory, or its first row group is damaged. Damage further on ends a run where it is met.
-    """
+    """A bounded Parquet file, read a batch at a time; position: row, and a digest of what was read up to there."""
 
     bounded = True
 
@@ -63,7 +56,7 @@ class ParquetSource:
         self._waiting: pa.RecordBatch | None = None  # rows that were read and are of a later batch
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Decode the next rows, as many as are asked for: how long their values are does not decide where it ends."""
+        """Decode the next rows, as many as are requested: how long their values are does not decide where it ends."""
         if self._batches is None:
             self._batches = self._rows.read(self._row, max_samples)
         parts: list[SampleColumns] = []

@@ -36,11 +36,6 @@ class ParquetRows:
         The same, open.
     columns : sequence of str
         What to read.
-
-    Raises
-    ------
-    UnreadableSourceError
-        If a row group has too many bytes of long texts.
     """
 
     def __init__(self, path: Path, file: parquet.ParquetFile, columns: Sequence[str]) -> None:
@@ -62,7 +57,7 @@ class ParquetRows:
             yield from self._file.iter_batches(1, row_groups=[0], columns=self.columns)
 
     def read(self, row: int, most: int) -> Iterator[pa.RecordBatch]:
-        """Read from a row on, at most so many rows at once; a piece ends with its row group at the latest."""
+        """Read from a row on, at most that many rows at once; a piece ends with its row group at the latest."""
         for group in range(self._file.metadata.num_row_groups):
             rows = self._file.metadata.row_group(group).num_rows
             if row < rows:
@@ -117,17 +112,11 @@ class ParquetDigest:
         self._groups = self._rows = 0  # that it has
 
     def position(self, row: int) -> Position:
-        """Give the position after so many rows.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be read.
-        """
+        """Give the position after that many rows."""
         with self._path.open("rb") as file:
             if not self._groups:
                 self._digest = hashlib.sha256()
-                _update(self._digest, file, self._metadata_place(file), None)
+                _update(self._digest, file, self._metadata_offset(file), None)
             while self._rows < row:
                 group = self._metadata.row_group(self._groups)
                 for chunk in _chunks(group, self._columns):
@@ -143,7 +132,7 @@ class ParquetDigest:
             raise other_source_file(name)
 
     @staticmethod
-    def _metadata_place(file: BinaryIO) -> int:
+    def _metadata_offset(file: BinaryIO) -> int:
         size = file.seek(-8, 2)
         return size - int.from_bytes(file.read(4), "little")
 

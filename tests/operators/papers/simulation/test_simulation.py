@@ -15,7 +15,7 @@ from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.papers.simulation.simulate_agents import simulate
 from meanstream.operators.papers.simulation.simulated_pairwise import simulated_pairwise_design_variance
 from meanstream.operators.papers.simulation.trace import TraceInputs, trace, trace_known_variance, trace_true_label
-from meanstream.operators.papers.simulation.transcription import Inputs, transcribe
+from tests.oracles.transcription import Inputs, transcribe
 
 AGENTS, STEPS = 5, 48
 SIZES = (2, 2, 1)

@@ -8,20 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, packed_sample_times, unpack_for_coder
+from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.waiting_samples import take_waiting_samples
 from meanstream.pipelines.beam.element_types import packed as packing
 from meanstream.pipelines.beam.element_types.packed import (
     numbers_of_packed,
-    packed,
     packed_grown,
     packed_shrunk,
     packed_steps,
-    unpacked,
 )
-from tests.pipelines.beam.agents.test_agents_idempotent import Bag
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.sampled_from([0, 1, 255, 256, 2**16 - 1, 2**16, 2**24 - 1, 2**24, 2**32 - 1])
@@ -68,23 +63,6 @@ def assert_come_back(given: AgentSamples) -> None:
 @given(st.lists(st.tuples(FLOATS, st.integers(0, 2**64 - 1))))
 def test_samples_come_back(rows: list[tuple[float, int]]) -> None:
     assert_come_back(samples([time for time, _ in rows], [key for _, key in rows]))
-
-
-def test_samples_of_an_older_version_wait_and_load() -> None:
-    """It did not write between which times they are."""
-    windows, part = AgentWindows(refresh=10.0), samples([1.0, 5.0, 12.0], [])
-    kind, head, columns = unpacked(pack_for_coder(part).encoded, "samples")
-    assert head.pop("times") == [1.0, 12.0]
-    bag = Bag()
-    bag.add(packed(kind, head, columns))
-    assert packed_sample_times(bag.values[0]) is None
-    (taken,) = take_waiting_samples(bag, 0, windows)
-    assert taken.time.tolist() == [1.0, 5.0]
-    (kept,) = bag.values
-    assert packed_sample_times(kept) == [12.0, 12.0]
-    assert take_waiting_samples(bag, 0, windows) == []
-    assert bag.values == [kept]  # as it was, to the byte
-    assert take_waiting_samples(bag, 1, windows)[0].time.tolist() == [12.0]
 
 
 def test_event_times_of_a_stream_take_two_bytes_each() -> None:

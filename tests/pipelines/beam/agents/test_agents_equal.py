@@ -19,8 +19,8 @@ from meanstream.pipelines.beam.agents import answer_agents as answer
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
 from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
 from meanstream.pipelines.beam.beam_runners import runner_arguments
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Release
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -57,9 +57,9 @@ def beam_on_file(
     (folder / "secret").write_text(os.environ["MEANSTREAM_SECRET"])
     return run_agents_file(
         settings,
-        SourcePlace(location=str(path), mapping=mapping, sort=sort),
+        SourceLocation(location=str(path), mapping=mapping, sort=sort),
         {role: folder / f"beam.{role}.jsonl" for role in ROLES},
-        secret=SecretPlace(file=str(folder / "secret")),
+        secret=SecretLocation(file=str(folder / "secret")),
         engine_options=options,
         runner=runner,
         arguments=runner_arguments(runner, ()),

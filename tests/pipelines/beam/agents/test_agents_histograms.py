@@ -84,7 +84,7 @@ def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
     ours, _ = collaborate({"shards": 3}, stream)
     assert_same_estimates(ours, theirs, WITH)
     monkeypatch.setattr(
-        "meanstream.operators.collaboration.shares.asked_shares.shares_looked_at", lambda key: key.argsort()[-10:]
+        "meanstream.operators.collaboration.shares.asked_shares.sampled_histograms", lambda key: key.argsort()[-10:]
     )
     twin = engine_on(tmp_path / "twin", stream, WITH, quantiles=ASKED).lines("estimates")
     with pytest.raises(AssertionError):
@@ -189,7 +189,7 @@ def test_histograms_that_cannot_have_been_told_are_left_out(events: list[Release
 def changes() -> list[PartialReleases]:
     """What two shards tell in two windows each: 15 agents each, whose histograms grow."""
     fit = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={}))
-    none = fit.nobody()
+    none = fit.empty()
     found = []
     rng = np.random.default_rng(6)
     for shard in (0, 1):
@@ -221,7 +221,7 @@ def test_histograms_of_shards_join_in_any_order(most: int, monkeypatch: pytest.M
     results = set()
     for seed in range(6):
         order = np.random.default_rng(seed).permutation(len(parts))
-        whole = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={})).nobody()
+        whole = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={})).empty()
         waiting: list[PartialReleases] = []
         for place in order.tolist():
             told_now = [coder.decode(coder.encode(parts[place]))] * 2  # it comes twice
@@ -296,20 +296,20 @@ NAMES = {"name_length", "name_text"}
 def test_deployments_without_histograms_have_the_columns_that_they_had() -> None:
     """So their bytes are those that they had: nothing else was added to a head."""
     made = released(SETTINGS, 12, 40)
-    _, head, columns = unpacked(AgentReleasesCoder().encode(made), "releases")
+    head, columns = unpacked(AgentReleasesCoder().encode(made), "releases")
     assert {*head} == {"number", "alike"}
     assert {"", *columns} == RELEASES | NAMES | {"time", "votes"}
     shard = LatestOfShard(SETTINGS)
     shard.observe([made], RememberedWords().of)
-    _, head, columns = unpacked(shard.to_bytes(), *LATEST)
+    head, columns = unpacked(shard.to_bytes(), LATEST)
     assert {*head} == {"pool"}
     assert {"", *(name for name in columns if not name.startswith("own "))} == RELEASES | {"votes"}
     fit = FitReleases(SETTINGS, EngineOptions(), AgentWindows(refresh=None), StateOwner(settings={}))
-    _, head, columns = unpacked(PartialReleasesCoder().encode(fit.nobody()), "partial")
+    head, columns = unpacked(PartialReleasesCoder().encode(fit.empty()), "partial")
     assert {*head} == {"turns", "number", "summary", "pools"}
     assert not [name for name in columns if "histogram" in name]
     (fitted,) = run_pipeline(lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS))[0]
-    _, head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
+    head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
     assert {*head} == {"number", "newest", "agents", "overtaken", "bounds", "shards", "fitted", "independent"}
     assert not [name for name in columns if "shares" in name]
     agents = Agents(SETTINGS, noise_from_secret(SECRET.encode(), SETTINGS.name))
@@ -318,7 +318,7 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
         names=made.names[:1], words=np.zeros((1, 2), np.uint64), number=3, own=agents.own(), part=np.array([3]),
         newest=np.zeros(1),
     )  # fmt: skip
-    columns = unpacked(OwnBatchCoder().encode(own), "own")[2]
+    columns = unpacked(OwnBatchCoder().encode(own), "own")[1]
     of_own = {"agent", "count", "mean", "squared_deviations", "ahead", "part", "newest", "words",
               "energies", "energy_degrees", "block_log"}  # fmt: skip
     assert {*columns} == of_own | NAMES

@@ -22,7 +22,7 @@ from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_told_ids
+from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_release_ids
 from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.store.secret_source import noise_from_secret
@@ -73,7 +73,7 @@ def totals_of(batches: Iterable[PairBatch]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for batch in batches:
         releases = batch.releases
-        ids = pairwise_told_ids(
+        ids = pairwise_release_ids(
             batch.agent.to_pylist(), batch.reader.to_pylist(), releases.index.tolist(), deployment=SETTINGS.name
         )
         for release_id, total in zip(ids, releases.total.tolist(), strict=True):
@@ -89,7 +89,7 @@ def operator(settings: FederationSettings, stream: list[Sample]) -> tuple[Pairwi
     for values in zip(*own.values(), strict=False):
         made = federation.step(np.array(values))
         agents, readers = ([NAMES[place] for place in who.tolist()] for who in (made.agent, made.reader))
-        ids = pairwise_told_ids(agents, readers, made.index.tolist(), deployment=settings.name)
+        ids = pairwise_release_ids(agents, readers, made.index.tolist(), deployment=settings.name)
         found |= {release_id: [total] for release_id, total in zip(ids, made.total.tolist(), strict=True)}
     return federation, found
 

@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.agents.pairwise_turns import ESTIMATES, StepFeder
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.element_types.packed import unpacked
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_pairwise import NAMES, SETTINGS, WINDOWS, noise, samples, totals_of
 
@@ -64,7 +64,7 @@ def fresh_state() -> dict[str, Any]:
 
 def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
     """One window in a worker that was just started, on given state; what it gives, as it gives it."""
-    step = StepFederation(SETTINGS, WINDOWS, SecretPlace(), 0.95)
+    step = StepFederation(SETTINGS, WINDOWS, SecretLocation(), 0.95)
     step.setup()
     mine = [s for s in samples() if s[2] // 10 == number]
     who, value, time = (np.array(column) for column in zip(*mine, strict=True))
@@ -106,7 +106,7 @@ def check_charged_first() -> None:
             np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
         )
         assert charged.spent(words).item() >= int(index)
-    rows = [unpacked(row, "charged")[2] for row in state["ledger"].value]
+    rows = [unpacked(row, "charged")[1] for row in state["ledger"].value]
     assert sum(len(row["index"]) for row in rows) == 20
 
 

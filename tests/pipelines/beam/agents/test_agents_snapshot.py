@@ -27,7 +27,6 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SnapshotReleases,
 )
 from meanstream.pipelines.beam.agents.agents_coders import PartialReleasesCoder
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import gather_releases
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
@@ -35,7 +34,6 @@ from meanstream.pipelines.beam.agents.population_event import FittedReleases, Pa
 from meanstream.pipelines.beam.agents.ticks import TickShards
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
-from meanstream.pipelines.beam.element_types.packed import LATEST, packed, unpacked
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
@@ -242,7 +240,6 @@ def test_the_variance_is_read_off_releases_that_are_alike(epsilon: float) -> Non
 
 
 def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
-    """And bytes of an older version, which held the newest release of each agent only, go on from there."""
     events = events_of({1: 1.0, 2: 9.0, 3: 4.0}, SETTINGS.epsilon)
     whole, parted = LatestOfShard(SETTINGS), LatestOfShard(SETTINGS)
     whole.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
@@ -251,14 +248,6 @@ def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
         parted = LatestOfShard(SETTINGS, parted.to_bytes())
     assert parted.to_bytes() == whole.to_bytes()
     assert whole.combined().noise_variance[0] < whole.latest().noise_variance[0]
-
-    early = LatestOfShard(SETTINGS)
-    early.observe(list(gather_releases(events[:2], SETTINGS)), RememberedWords().of)
-    _, head, columns = unpacked(early.to_bytes(), *LATEST)
-    kept = {name: column for name, column in columns.items() if not name.startswith("own ")}
-    older = LatestOfShard(SETTINGS, packed(LATEST[1], head, kept))
-    older.observe(list(gather_releases(events[2:], SETTINGS)), RememberedWords().of)
-    assert whole.combined().noise_variance[0] < older.combined().noise_variance[0] < older.latest().noise_variance[0]
 
 
 def changes(n: int = 5) -> list[PartialReleases]:
@@ -284,7 +273,7 @@ def changes(n: int = 5) -> list[PartialReleases]:
 
 def nobody() -> PartialReleases:
     windows = AgentWindows(refresh=None)
-    return FitReleases(SETTINGS, OPTIONS, windows, StateOwner(settings={})).nobody()
+    return FitReleases(SETTINGS, OPTIONS, windows, StateOwner(settings={})).empty()
 
 
 def joined(order: Iterable[int], groups: int) -> PartialReleases:
@@ -375,19 +364,6 @@ def test_an_input_that_has_ended_is_fitted_once_and_says_which_windows_it_overto
     assert not any("population_time" in one for one in by_window[newest])
     assert all(one["n"] <= expected[one["agent"]]["n"] for one in lines)
     assert all(one["local"] == expected[one["agent"]]["local"] for one in by_window[newest])
-
-
-def test_bytes_of_batches_that_do_not_say_whether_they_are_alike_still_load() -> None:
-    from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
-    from meanstream.pipelines.beam.element_types.packed import packed, unpacked
-
-    (batch,) = gather_releases(events_of({1: 1.0}, SETTINGS.epsilon), SETTINGS)
-    _, head, columns = unpacked(AgentReleasesCoder().encode(batch), "releases")
-    del head["alike"]
-    again = AgentReleasesCoder().decode(packed("releases", head, columns))
-    assert again.alike
-    assert isinstance(again, AgentReleases)
-    assert again.names.to_pylist() == ["ann"]
 
 
 def test_what_is_private_is_refused() -> None:

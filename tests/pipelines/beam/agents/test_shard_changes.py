@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,22 +14,16 @@ from hypothesis import strategies as st
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.agents import agents_shard as shard_module
-from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
-from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.gather_releases import GatherShard, ReleasesByShard
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
-from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.agents.test_agents_idempotent import (
-    WINDOWS,
-    Alarm,
     Bag,
     Cell,
     charged,
@@ -46,8 +35,6 @@ from tests.pipelines.beam.agents.test_agents_idempotent import (
 from tests.pipelines.beam.support.agents_world import SETTINGS
 from tests.streaming.support.rounds_world import SECRET
 
-OLD = Path(__file__).parents[1] / "data" / "shard_before_changes.json.gz"
-"""Of windows 0 and 1 of `samples`, as the version wrote them that had no changes beside the whole."""
 EACH = AgentWindows(refresh=60.0)
 FEW = 12
 """Samples of a window."""
@@ -225,44 +212,6 @@ def test_a_head_of_another_version_is_refused(saved: tuple[Any, Any, Any]) -> No
         StateJournal(*saved)
 
 
-def old_state(kind: str) -> dict[str, Any]:
-    """Cells of the older version, with those beside them that it had not."""
-    state: dict[str, Any] = {"changes": Bag(), "head": Cell()}
-    for name, kept in json.loads(gzip.decompress(OLD.read_bytes()))[kind].items():
-        state[name] = Bag() if isinstance(kept, list) else Cell()
-        if isinstance(kept, list):
-            state[name].values = [base64.b64decode(one) for one in kept]
-        else:
-            state[name].value = None if kept is None else base64.b64decode(kept)
-    return state
-
-
-def test_releases_that_an_older_version_kept_go_on() -> None:
-    owner = StateOwner(settings={**agents_part_state(SETTINGS, WINDOWS, 1), "state": "releases", "name": None})
-    old = old_state("releases")
-    new = {name: type(one)() for name, one in old.items()}
-    state = fresh_state()
-    for number in range(5):
-        made = [o.value for o in life(state, samples_of(number), number) if not isinstance(o, beam.pvalue.TaggedOutput)]
-        told = [gather(owner, kept, made, number) for kept in ([new, old] if number > 1 else [new])]
-        assert told[0] == told[-1] != []
-    assert old["latest"].value == new["latest"].value
-
-
-def gather(owner: StateOwner, kept: dict[str, Any], made: list[AgentReleases], number: int) -> list[bytes]:
-    """One window of a shard's releases in a worker that was just started."""
-    step, split = GatherShard(SETTINGS, EngineOptions(), WINDOWS, owner), ReleasesByShard(1)
-    step.setup(), split.setup()
-    for batch in made:
-        for element in split.process(batch):
-            names = ("latest", "head", "made", "target")
-            step.process(element, kept["waiting"], kept["ticks"], Alarm(), *(kept[name] for name in names))
-    names = ("waiting", "ticks", "latest", "changes", "head", "made", "target")
-    told = step.gather(0, WINDOWS.gathered(number), *(kept[name] for name in names), Alarm())
-    changes = [PartialReleasesCoder().decode(one.value[1].encoded) for one in told]
-    return [PartialReleasesCoder().encode(replace(change, number=number)) for change in changes]
-
-
 def test_what_lost_agents_were_charged_stays_charged() -> None:
     """Of those who have not come back as well, by whatever worker the state is read again."""
     state = fresh_state()
@@ -285,7 +234,7 @@ def names_of(state: dict[str, Any]) -> list[str]:
 
 
 def with_hashes(batches: list[AgentReleases], shard: AgentShard) -> list[AgentReleases]:
-    """As they come from the shard that has made them; those of an older version have no hashes of names."""
+    """As they come from the shard that has made them."""
     coder = AgentReleasesCoder()
     return [coder.decode(coder.encode(replace(batch, words=shard.words))) for batch in batches]
 

@@ -21,7 +21,7 @@ import meanstream.pipelines.beam.kafka.read_kafka as reading
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
 from meanstream.pipelines.beam.kafka.read_kafka import EventTimeProvider, ReadPartition, ReadRange
-from meanstream.streaming.events.event_columns import column_places
+from meanstream.streaming.events.event_columns import column_positions
 from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -62,7 +62,7 @@ def worker(kind: type[ReadRange], end: int, batch: int, unit: str = "user", **mo
 
 def offsets(out: Any) -> list[int]:
     assert not isinstance(out, TaggedOutput)
-    return [int(at) for at in column_places(out.value.position)]
+    return [int(at) for at in column_positions(out.value.position)]
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 5))
@@ -149,7 +149,10 @@ def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: flo
     [
         (0.5, "turn must be in 1..300 s, got 0.5"),
         ("10m", "turn must be in 1..300 s, got 600.0"),
-        ("soon", "turn must be a duration such as 90s, 15m, 1h, 1d or 2w, got 'soon'"),
+        (
+            "soon",
+            "turn must be a duration such as 90s, 15m (minutes), 1h, 1d or 2w, got 'soon'",
+        ),
         (float("nan"), "turn must be "),
     ],
 )

@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.rounds.curator_step import AddSums, CuratorSums, 
 from meanstream.pipelines.beam.rounds.known_results import FINDINGS
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
 from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.open_source import open_source
@@ -160,7 +160,7 @@ def test_a_release_is_made_once_and_other_sums_under_its_name_are_refused() -> N
     """A retried bundle, whose state was not committed, releases the same; a second look is refused."""
     settings = rounds_settings(estimator="cummings.ratio", users=60)
     sums, other = sums_of(settings, 5), sums_of(settings, 6)
-    step = ReleaseOnce(settings, SecretPlace(), last=False)
+    step = ReleaseOnce(settings, SecretLocation(), last=False)
     step.setup()
     cell, made = State(), State()
     (first,) = step.process(("a", sums), cell, made)

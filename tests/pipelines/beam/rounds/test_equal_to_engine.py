@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from meanstream.pipelines.beam.beam_runners import runner_arguments
-from meanstream.pipelines.beam.element_types.beam_source import SourcePlace
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
 from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
 from meanstream.pipelines.beam.worker import beam_metrics as metrics
 from meanstream.pipelines.beam.worker.beam_metrics import PRIVATE_NAMESPACE, metric_counters
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -109,9 +109,9 @@ def test_a_file_is_read_as_the_engine_reads_it(sort: bool, tmp_path: Path, monke
     monkeypatch.setattr(metrics, "metric_counters", lambda result: metric_counters(result, PRIVATE_NAMESPACE))
     counters = run_rounds_file(
         settings,
-        SourcePlace(location=str(path), mapping=mapping, sort=sort),
+        SourceLocation(location=str(path), mapping=mapping, sort=sort),
         tmp_path / "beam.jsonl",
-        secret=SecretPlace(),
+        secret=SecretLocation(),
         engine_options=EngineOptions(batch_size=50),
     )
     assert (tmp_path / "beam.jsonl").read_bytes().splitlines() == world.lines("means")
@@ -127,10 +127,10 @@ def test_a_file_is_read_as_the_engine_reads_it(sort: bool, tmp_path: Path, monke
 def test_prism_answers_each_window_once(tmp_path: Path) -> None:
     path = flawed_file(tmp_path)
     mapping = ColumnMapping(agent="user", value="value", time="time", id="id")
-    source = SourcePlace(location=str(path), mapping=mapping)
+    source = SourceLocation(location=str(path), mapping=mapping)
     settings = rounds_settings(user_budget=4.0, estimator="one_shot")
     (tmp_path / "secret").write_text(os.environ["MEANSTREAM_SECRET"])
-    place = SecretPlace(file=str(tmp_path / "secret"))
+    place = SecretLocation(file=str(tmp_path / "secret"))
     written = []
     for runner in ("FnApiRunner", "PrismRunner"):
         sink = tmp_path / f"{runner}.jsonl"

@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunR
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import SummarizeUsers
 from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import lines, run
@@ -39,7 +39,7 @@ def by_user(batches: Iterable[ReportBatch]) -> Reports:
     return found
 
 
-def fresh_reports(this: WindowRound, stage: int, public: Any, batch: UserBatch, secret: SecretPlace) -> ReportBatch:
+def fresh_reports(this: WindowRound, stage: int, public: Any, batch: UserBatch, secret: SecretLocation) -> ReportBatch:
     """What must not be: noise that is drawn. The known-bad twin of `stage_reports`."""
     asked = batch.take(this.stage_of(batch.words) == stage)
     summaries = asked.sums.summaries(asked.words, this.settings.grid)
@@ -101,7 +101,7 @@ def test_the_secret_is_not_in_the_pipeline(tmp_path: Any, monkeypatch: pytest.Mo
     pickled: list[bytes] = []
     compress = cloudpickle_pickler.bz2.compress
     monkeypatch.setattr(cloudpickle_pickler.bz2, "compress", lambda data, **k: pickled.append(data) or compress(data))
-    place = SecretPlace(file=f"{tmp_path}/secret")
+    place = SecretLocation(file=f"{tmp_path}/secret")
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = pipeline | beam.Create(samples()) | RunRounds(rounds_settings(), secret=place)
     graph = pipeline.to_runner_api().SerializeToString() + b"".join(pickled)
@@ -117,5 +117,5 @@ def test_no_report_is_an_answer_too() -> None:
     this = WindowRound(settings, Window(0, 86_400_000_000), users=12)
     users, _ = run(samples(n=40), SummarizeUsers(settings))
     batch = users[0][1]
-    report = stage_reports(this, 0, {}, batch.take(np.zeros(len(batch), np.bool_)), SecretPlace())
+    report = stage_reports(this, 0, {}, batch.take(np.zeros(len(batch), np.bool_)), SecretLocation())
     assert (len(report), report.users) == (0, 12)

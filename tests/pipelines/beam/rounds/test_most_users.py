@@ -10,9 +10,9 @@ import pytest
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.rounds.user_places import places_key, places_name_hashes
+from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.support.rounds_world import rounds_settings
 
@@ -35,7 +35,7 @@ def windows_of(batches: list[Any]) -> dict[int, set[str]]:
 def least(users: list[str], shards: int, most: int) -> set[str]:
     """Of each part of the users those who come first by the hash that the engine keys with the secret."""
     words = keyed_owner_words(users)
-    order = np.argsort(places_name_hashes(users, places_key(SecretPlace().load()))).tolist()
+    order = np.argsort(slot_name_hashes(users, slot_key(SecretLocation().load()))).tolist()
     taken: dict[int, list[str]] = {}
     for place in order:
         part = taken.setdefault(int(words[place, 1] % np.uint64(shards)), [])

@@ -18,10 +18,9 @@ from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 from meanstream.pipelines.beam.input import parse_messages as parsing
 from meanstream.pipelines.beam.input.parse_messages import ParseMessages
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.rounds import distinct_users as distinct
-from meanstream.pipelines.beam.rounds.distinct_users import distinct_by_shard
+from meanstream.pipelines.beam.rounds import summaries_on_beam as distinct
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
-from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches
+from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches, distinct_by_shard
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.rounds.test_curator import CURATORS

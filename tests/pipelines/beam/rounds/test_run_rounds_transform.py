@@ -37,7 +37,7 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
     record_user_words,
 )
 from meanstream.pipelines.beam.rounds.stages_on_beam import SumTallies
-from meanstream.pipelines.beam.worker.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import run
@@ -169,7 +169,7 @@ def test_estimators_with_a_trusted_curator_have_no_two_sides() -> None:
         for side in (
             lambda: ReportRounds(settings),  # noqa: B023 - called at once
             lambda: AnswerReports(settings),  # noqa: B023
-            lambda: EncodeReports(settings, SecretPlace()),  # noqa: B023
+            lambda: EncodeReports(settings, SecretLocation()),  # noqa: B023
         ):
             with pytest.raises(ValueError, match="estimator must be local here: a trusted curator sees every sample"):
                 side()
@@ -260,21 +260,21 @@ OTHER_SECRET = "e05d8c7211fb4a96a3f07d1e62b8c953"  # noqa: S105 - of a test
 
 def test_the_secret_is_read_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_text(SECRET + "\n")
-    assert SecretPlace(file=str(tmp_path / "secret")).load() == SECRET.encode()
+    assert SecretLocation(file=str(tmp_path / "secret")).load() == SECRET.encode()
     monkeypatch.setenv("OTHER", OTHER_SECRET)
-    assert SecretPlace(variable="OTHER").load() == OTHER_SECRET.encode()
+    assert SecretLocation(variable="OTHER").load() == OTHER_SECRET.encode()
     monkeypatch.setenv("OTHER", "short")
     with pytest.raises(ValueError, match=r"128 random bits or more .* got 5 bytes in OTHER"):
-        SecretPlace(variable="OTHER").load()
+        SecretLocation(variable="OTHER").load()
     monkeypatch.delenv("MEANSTREAM_SECRET")
     with pytest.raises(ValueError, match="in the environment of every worker, got no MEANSTREAM_SECRET"):
-        SecretPlace().load()
+        SecretLocation().load()
     monkeypatch.setenv("MEANSTREAM_SECRET_FILE", str(tmp_path / "secret"))
-    assert SecretPlace().load() == SECRET.encode()
+    assert SecretLocation().load() == SECRET.encode()
     with pytest.raises(ValueError, match="secret must be in a readable file"):
-        SecretPlace(file=str(tmp_path / "none")).load()
+        SecretLocation(file=str(tmp_path / "none")).load()
     with pytest.raises(ValueError, match="got more than one"):
-        SecretPlace(file="a", variable="b")
+        SecretLocation(file="a", variable="b")
 
 
 def test_two_lines_of_a_pipeline() -> None:

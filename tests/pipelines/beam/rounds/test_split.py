@@ -112,7 +112,7 @@ def test_reports_are_those_of_the_engine(tmp_path: Path) -> None:
     for published in ([], results):
         reports = report(world.settings, published)
         written += run(reports, ReportLines(world.settings))[0]
-    # Beside reports, the engine tells there when a stage has all of them.
+    # Besides reports, the engine says there when a stage has all of them.
     assert sorted(written) == sorted(line for line in world.lines("reports") if b'"payload"' in line)
     assert len(written) == 4 * 12
 

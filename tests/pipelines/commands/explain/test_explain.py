@@ -24,6 +24,8 @@ def test_what_is_protected_and_at_what_total() -> None:
     facts = explain()
     assert facts["privacy_unit"] == "sample"
     assert "replace-one" in str(facts["neighboring"])
+    assert "long-run mean" in str(facts["estimand"])
+    assert "at present" in str(explain(memory="window:1000")["estimand"])
     assert (facts["total"]["epsilon"], facts["total"]["delta"]) == (1.0, 1e-6)
     assert (facts["bounds"]["lower"], facts["bounds"]["upper"], facts["bounds"]["sensitivity"]) == (-30.0, 120.0, 150.0)
     assert facts["bounds"]["sensitivity_in_grid_units"] == 150 / facts["bounds"]["resolution"]

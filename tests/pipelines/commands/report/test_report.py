@@ -204,7 +204,7 @@ def test_means_of_rounds(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, command: str) -> None:
-    typed = meanstream(*command.split(), "--json")
+    typed = asks(*command.split(), "--json")
     (tmp_path / "result.json").write_bytes(typed.out)
     text = report(tmp_path, "--result", str(tmp_path / "result.json"))
     found = re.search(r"<h2>The command that made the result</h2>\n<pre>meanstream (.*?)</pre>", text)

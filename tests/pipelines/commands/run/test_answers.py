@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from meanstream.pipelines.commands.run.run_agents import run_agents_engine
-from meanstream.pipelines.commands.run.told_address import telling_address
+from meanstream.pipelines.commands.run.told_address import announcing_address
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.page.page_answers import AnswersServer
 from meanstream.streaming.engine.engine_stats import EngineStats
@@ -241,7 +241,7 @@ def test_a_terminal_is_told_the_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with telling_address("answers", "http://x/AGENT", "secret", store=tmp_path / "s.db", suffix=".answers") as tell:
+    with announcing_address("answers", "http://x/AGENT", "secret", store=tmp_path / "s.db", suffix=".answers") as tell:
         tell()
         assert capsys.readouterr().err == "answers: secret\n"
         assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -51,13 +50,6 @@ def test_a_store_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     assert 'lateness=2h why="the store was begun with it"' in ran.err.decode()
     assert run_agents(tmp_path, dry_run=True, json=True).json["lateness"] == "2h: the store was begun with it"
     assert "lateness must be 2h as in the store that is continued" in run_agents(tmp_path, lateness="1h").message
-
-
-@pytest.mark.parametrize("version", ["version-1.db", "version-2.db"])
-def test_a_store_of_before_goes_on_with_the_default_of_before(tmp_path: Path, version: str) -> None:
-    store = Path(shutil.copy(DATA / version, tmp_path))
-    found = AgentsOptions(source="flights.csv", store=store)
-    assert found.lateness_in_force().seconds == 3600.0
 
 
 @pytest.mark.parametrize("how", [[], ["--no-sort"]])

@@ -62,7 +62,7 @@ def test_explain_and_a_dry_run_say_what_is_told_and_what_it_costs(folder: Path) 
     assert "\nvotes " in text
     assert "histogram" not in text
     before = files(folder)
-    assert run_agents(folder, dry_run=True, json=True, **ASKED).json["told"] == (
+    assert run_agents(folder, dry_run=True, json=True, **ASKED).json["shares"] == (
         "quantile 0.5, quantile 0.9, share above 30, of 0.1 of the budget"
     )
     assert files(folder) == before

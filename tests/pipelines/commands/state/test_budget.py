@@ -71,7 +71,7 @@ def test_one_agent_and_the_table(tmp_path: Path) -> None:
         [agent, *(str(row[k]) for k in ("spent", "remaining", "horizon"))] for agent, row in rows.items()
     ]
     assert {line.partition("  (")[0].split(maxsplit=4)[4] for line in table[1:4]} == {"after year 5138"}
-    assert table[4].startswith("At this rate N")
+    assert table[4] == "At this rate no budget ends within 200 years (of 3 agents with a rate)."
     assert len(table) == 6
     most = max(row["spent"] for row in rows.values())
     assert table[-1] == f"3 agents: at most {most} of 40 releases spent, 0 at their horizon, 0 releases refused"

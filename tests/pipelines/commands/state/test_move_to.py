@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.commands.state.move_command import _taker
+from meanstream.pipelines.commands.state.partition_moves import _taker
 from meanstream.streaming.store.secret_source import secret_path
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import meanstream

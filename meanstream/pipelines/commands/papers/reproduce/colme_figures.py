@@ -7,16 +7,18 @@ from typing import Any
 
 STEPS = 30_000
 REFERENCE_STEPS = (1_000, 2_000, 5_000, 10_000, 30_000)
+LADDER_STEPS = (200, 500, 1_000, 5_000, 30_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColmeCurve:
-    """One curve: its label, its options beyond mode paper, its line, and reference values by step."""
+    """One curve: its label, its options beyond mode paper, its line, its points, and reference values by step."""
 
     label: str
     options: dict[str, Any] = field(default_factory=dict)
     color: str
     line: str = "-"
+    points: int = 120
     reference: dict[int, float] = field(default_factory=dict)
 
 
@@ -40,6 +42,7 @@ class ColmeFigure:
     seconds: float
     panels: tuple[ColmePanel, ...]
     note: str
+    title: str = "Yakimenka et al., Fig. {figure}"
 
 
 def _colme_figure(*values: float) -> dict[int, float]:
@@ -103,6 +106,8 @@ PM2_WINDOWED = ColmeCurve(
 PM1_ORACLE = ColmeCurve(
     label="PM-I, last", color="tab:blue", reference=_colme_figure(1.16e-5, 5.33e-6, 2.03e-6, 1.00e-6, 3.30e-7)
 )
+DEFAULT = ColmeCurve(label="Meanstream's default", options={"mode": "tuned"}, color="black", points=30)
+"""A fit of the learned prior takes longer than a test, so that it has fewer points."""
 _THEORY = (
     ColmeCurve(label="PM-I, mean of means", options=PM1_MEANS.options, color="tab:blue", line="--"),
     ColmeCurve(label="PM-II, last", options=PM2.options, color="tab:orange"),
@@ -118,6 +123,29 @@ _UNKNOWN = (
 )
 
 
+_BROADCAST = {"schedule": "broadcast:preferred:10"}
+_OPTIMAL = _BROADCAST | {"counter": "optimal", "calibration": "analytic"}
+LADDER = ColmeFigure(
+    runs=20,
+    seconds=15.0,
+    title="From the paper to the default",
+    panels=(
+        ColmePanel(
+            title="200 agents in three classes",
+            curves=(
+                ColmeCurve(label="paper: PM-I, round robin, tests", color="tab:blue", points=40),
+                ColmeCurve(label="+ one stream for all", options=_BROADCAST, color="tab:orange", points=40),
+                ColmeCurve(label="+ optimal counter", options=_OPTIMAL, color="tab:green", points=40),
+                ColmeCurve(label="+ all releases", options=_OPTIMAL | {"weights": "gls"}, color="tab:red", points=40),
+                DEFAULT,
+            ),
+        ),
+    ),
+    note="Each step keeps those before it. The last one replaces the tests by the learned prior: Meanstream's default.",
+)
+"""What each step from Algorithm 1 to the default gains, in the setting of Figure 2."""
+
+
 def _few(label: str, color: str, final: float | None, **options: str) -> ColmeCurve:
     return ColmeCurve(label=label, options=options, color=color, reference=_colme_figure(final) if final else {})
 
@@ -125,13 +153,13 @@ def _few(label: str, color: str, final: float | None, **options: str) -> ColmeCu
 FIGURES: dict[int, ColmeFigure] = {
     2: ColmeFigure(
         runs=20,
-        seconds=25.0,
+        seconds=45.0,
         panels=(
             ColmePanel(
                 title="Algorithm 1, M = 200",
                 curves=(
                     *(PM1, PM1_MEANS, PM1_RESTRICTED, PM1_RESTRICTED_MEANS),
-                    *(PM2, PM2_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS, PM2_WINDOWED),
+                    *(PM2, PM2_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS, PM2_WINDOWED, DEFAULT),
                 ),
             ),
             ColmePanel(
@@ -154,7 +182,7 @@ FIGURES: dict[int, ColmeFigure] = {
     ),
     3: ColmeFigure(
         runs=20,
-        seconds=13.0,
+        seconds=25.0,
         panels=(
             ColmePanel(title="unknown variance, M = 200", curves=_UNKNOWN),
             ColmePanel(title="the first 2000 steps", curves=_UNKNOWN, steps=2_000),

@@ -20,9 +20,9 @@ NOTE = (
 def compare_cummings(out: Path, *, as_json: bool) -> None:
     """Draw both variances against the number of users, and print them with their slopes."""
     from meanstream.pipelines.commands.papers.reproduce.kent_plots import draw_kent
-    from meanstream.pipelines.commands.plots import plots_picture_place
+    from meanstream.pipelines.commands.plots import plot_path
 
-    picture = plots_picture_place(out, "cummings-appendix-c.png")
+    picture = plot_path(out, "cummings-appendix-c.png")
     result = compared_cummings()
     draw_kent(result, picture)
     result["png"] = str(picture)

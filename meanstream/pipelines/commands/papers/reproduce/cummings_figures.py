@@ -1,4 +1,4 @@
-"""`meanstream reproduce cummings`: what the curator's estimators achieve, beside reference numbers, and as a picture.
+"""`meanstream reproduce cummings`: what the curator's estimators achieve, next to reference numbers, and as a picture.
 
 The paper has no figures of its own; these are the comparisons that its theorems make: the ideal estimator, public sizes
 (Algorithm 2), private sizes by propose-test-release (Algorithms 3 and 4), and the ratio that is shipped.
@@ -95,7 +95,7 @@ def reproduce_cummings_figures(
     with refusing_options():
         cummings_figures_configuration(CURVES[0], next(iter(LAWS)), AT, runs, seed)
     from meanstream.pipelines.commands.plots import (
-        plots_picture_place,
+        plot_path,
         require_matplotlib_for_plots,
         say_duration,
     )
@@ -106,7 +106,7 @@ def reproduce_cummings_figures(
 
         compare_cummings(out, as_json=json)
         return
-    picture = plots_picture_place(out, "cummings.png")
+    picture = plot_path(out, "cummings.png")
     say_duration("errors", SECONDS * runs, quiet=json)
     result = measure_cummings_figures(runs, seed, progress=not json)
     from meanstream.pipelines.commands.papers.reproduce.cummings_plots import draw_cummings

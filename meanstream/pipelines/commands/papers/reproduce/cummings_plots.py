@@ -1,4 +1,4 @@
-"""Pictures of the curator's errors, beside reference ranges."""
+"""Pictures of the curator's errors, next to reference ranges."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from meanstream.pipelines.commands.plots import legends_below
 
 
 def draw_cummings(result: dict[str, Any], path: Path) -> None:
-    """Draw errors above and their ratios to Algorithm 2 below, one column per law of sizes, into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        From `meanstream.pipelines.commands.papers.reproduce.cummings_figures.measure_cummings_figures`.
-    path : Path
-        File to write.
-    """
+    """Draw errors above and their ratios to Algorithm 2 below, one column per law of sizes, into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -10,16 +10,7 @@ from meanstream.pipelines.commands.plots import legends_below
 
 
 def draw_dame(result: dict[str, Any], path: Path) -> None:
-    """Draw the panels of a reproduced figure side by side into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `figure`, `runs`, `seed` and `panels`, each with a title, an axis and curves of x, y, perhaps `stderr`, and
-        `reference`; see `meanstream.pipelines.commands.papers.reproduce.reproduce_dame`.
-    path : Path
-        File to write.
-    """
+    """Draw the panels of a reproduced figure side by side into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

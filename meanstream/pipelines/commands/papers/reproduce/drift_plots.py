@@ -15,16 +15,7 @@ PANELS = (
 
 
 def draw_drift(result: dict[str, Any], path: Path) -> None:
-    """Draw errors and coverage by the age of the change into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `ages`, `change`, `runs`, `seed` and `curves`, each with what was measured of agents that `changed` and of
-        those `unchanged`; see `meanstream.pipelines.commands.papers.reproduce.reproduce_drift`.
-    path : Path
-        File to write.
-    """
+    """Draw errors and coverage by the age of the change into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

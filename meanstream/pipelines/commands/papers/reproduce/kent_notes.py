@@ -8,9 +8,9 @@ MEASURED = "Reference values are measured by an own implementation, for this pro
 SECONDS = {
     "1": 0.0,
     "2": 0.1,
-    "3": 0.1,
-    "5": 0.1,
-    "6": 0.1,
+    "3": 0.7,
+    "5": 1.4,
+    "6": 0.3,
     "7": 0.1,
     "8": 0.1,
     "9": 0.1,

@@ -10,15 +10,7 @@ from meanstream.pipelines.commands.plots import legends_below
 
 
 def draw_kent(result: dict[str, Any], path: Path) -> None:
-    """Draw the panels of a reproduced figure side by side into a PNG.
-
-    Parameters
-    ----------
-    result : dict
-        `figure`, `runs`, `seed` and `panels`; see `meanstream.pipelines.commands.papers.reproduce.reproduce_kent`.
-    path : Path
-        File to write.
-    """
+    """Draw the panels of a reproduced figure side by side into a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

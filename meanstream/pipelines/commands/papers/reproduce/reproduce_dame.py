@@ -1,4 +1,4 @@
-"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers beside the reference and as a picture."""
+"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers next to the reference and as a picture."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def reproduce_dame(
         _configuration(ESTIMATED[0], SHARES[0], runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.dame_plots import draw_dame
     from meanstream.pipelines.commands.plots import (
-        plots_picture_place,
+        plot_path,
         require_matplotlib_for_plots,
         say_duration,
     )
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"dame-figure-{figure}.png")
+    picture = plot_path(out, f"dame-figure-{figure}.png")
     say_duration(figure, SECONDS * runs if figure == "1b" else 1.0, quiet=json)
     panels = _bounds() if figure == "1a" else _errors(runs, seed, progress=not json)
     result = {"figure": figure, "runs": runs if figure == "1b" else None, "seed": seed, "panels": panels}
@@ -100,7 +100,7 @@ def _errors(runs: int, seed: int, *, progress: bool) -> list[dict[str, Any]]:
     for estimated in ESTIMATED:
         if progress:
             sys.stderr.write(f"figure 1b: {estimated.label}\n")
-        # Forcing a size that nobody has is no estimator.
+        # Forcing a size that no one has is no estimator.
         shares = [share for share in SHARES if share > 0 or "effective_size" not in estimated.options]
         found = [simulate_rounds(_configuration(estimated, share, runs, seed)) for share in shares]
         curves.append(
@@ -168,7 +168,7 @@ def _curve(  # noqa: PLR0917 - private
 
 
 def reproduce_dame_text(result: dict[str, Any]) -> str:
-    """Lay out our numbers beside the reference."""
+    """Lay out our numbers next to the reference."""
     runs = "" if result["runs"] is None else f", {result['runs']} runs"
     lines = [f"figure {result['figure']}{runs}"]
     for panel in result["panels"]:
@@ -178,7 +178,9 @@ def reproduce_dame_text(result: dict[str, Any]) -> str:
             shown = [(x, y) for x, y in zip(curve["x"], curve["y"], strict=True) if x in reference or not reference]
             step = 1 if reference else max(len(shown) // 5, 1)
             error = dict(zip(curve["x"], curve.get("stderr") or [], strict=False))
-            cells = [f"{x:.3g}: {y:.3g}{_give(error.get(x))}{_beside(reference.get(x))}" for x, y in shown[::step]]
+            cells = [
+                f"{x:.3g}: {y:.3g}{_give(error.get(x))}{_reference_text(reference.get(x))}" for x, y in shown[::step]
+            ]
             lines.append(f"  {curve['label']:<34}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
@@ -187,5 +189,5 @@ def _give(stderr: float | None) -> str:
     return "" if stderr is None else f" (s.e. {stderr:.1g})"
 
 
-def _beside(reference: float | None) -> str:
+def _reference_text(reference: float | None) -> str:
     return "" if reference is None else f" (reference {reference:.3g})"

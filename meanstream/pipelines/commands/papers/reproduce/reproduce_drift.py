@@ -51,10 +51,10 @@ def reproduce_drift(
         for curve in CURVES.values():
             _configuration(curve, runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.drift_plots import draw_drift
-    from meanstream.pipelines.commands.plots import plots_picture_place, require_matplotlib_for_plots
+    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, PICTURE)
+    picture = plot_path(out, PICTURE)
     result = _measure(runs, seed, progress=not json)
     draw_drift(result, picture)
     result["png"] = str(picture)

@@ -1,4 +1,4 @@
-"""`meanstream reproduce kent`: figures of the paper, as numbers beside the reference and as pictures."""
+"""`meanstream reproduce kent`: figures of the paper, as numbers next to the reference and as pictures."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def reproduce_kent(
                 reproduce_kent_configuration(_some(curve.points[0])[0], runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.kent_plots import draw_kent
     from meanstream.pipelines.commands.plots import (
-        plots_picture_place,
+        plot_path,
         require_matplotlib_for_plots,
         say_duration,
     )
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"kent-figure-{figure}.png")
+    picture = plot_path(out, f"kent-figure-{figure}.png")
     say_duration(figure, SECONDS[figure] * runs, quiet=json)
     measured = Measured(runs, seed)
     shown = []
@@ -154,7 +154,7 @@ def measure_reproduced_kent(curve: Curve, results: Sequence[VectorResult]) -> tu
 
 
 def _as_text(result: dict[str, Any]) -> str:
-    """Lay out our numbers beside the reference."""
+    """Lay out our numbers next to the reference."""
     lines = [f"figure {result['figure']}, {result['runs']} runs; +- are the bars of the picture"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}: {panel['quantity']} ({panel['axis']})")

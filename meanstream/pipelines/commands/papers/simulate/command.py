@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from meanstream.pipelines.commands.papers.simulate.simulate_dependence import simulate_dependence_command
-from meanstream.pipelines.commands.papers.simulate.simulate_drift import simulate_drift_command
 from meanstream.pipelines.commands.papers.simulate.simulate_options import SimulationOptions, print_simulated_agents
-from meanstream.pipelines.commands.papers.simulate.simulate_rounds import (
-    SimulatedRoundsOptions,
-    simulate_rounds_command,
-)
+from meanstream.pipelines.commands.papers.simulate.simulate_rounds import simulate_rounds_command
+from meanstream.pipelines.commands.papers.simulate.simulated_rounds_options import SimulatedRoundsOptions
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.pipelines.options.taken import takes_options
@@ -59,9 +55,13 @@ def simulate_agents_command(options: SimulationOptions) -> None:
       meanstream simulate agents --dependence ar:0.9 --runs 5
     """  # noqa: D301 - click reads the escape
     if options.change is not None:
+        from meanstream.pipelines.commands.papers.simulate.simulate_drift import simulate_drift_command
+
         simulate_drift_command(options, options.change)
         return
     if options.dependence is not None:
+        from meanstream.pipelines.commands.papers.simulate.simulate_dependence import simulate_dependence_command
+
         simulate_dependence_command(options, options.dependence)
         return
     if options.memory is not None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import fields
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from meanstream.operators.papers.simulation.dependence_laws import (
+    CHECKPOINTS,
+    DependenceConfig,
+    DependenceResult,
+    simulate_dependence,
+)
 from meanstream.pipelines.commands.papers.simulate.simulate_options import (
     SimulationOptions,
     integers_option,
     print_simulated_agents,
 )
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-
-if TYPE_CHECKING:
-    from meanstream.operators.papers.simulation.dependence_laws import DependenceConfig, DependenceResult
+from meanstream.streaming.long_work import tracked_work
 
 USED = frozenset({
     "config", "agents", "stddev", "epsilon", "delta", "collaboration", "runs", "seed", "checkpoints", "dependence",
@@ -25,8 +28,6 @@ USED = frozenset({
 
 def _configuration(options: SimulationOptions, dependence: str) -> DependenceConfig:
     """Check everything, by the rules of the simulator."""
-    from meanstream.operators.papers.simulation.dependence_laws import CHECKPOINTS, DependenceConfig
-
     for option in fields(options):
         given = getattr(options, option.name)
         if option.name not in USED and given != option.default:
@@ -49,9 +50,6 @@ def simulate_dependence_command(options: SimulationOptions, dependence: str) -> 
     """Simulate samples that depend, and print coverage by number of samples."""
     with refusing_options():
         config = _configuration(options, dependence)
-    from meanstream.operators.papers.simulation.dependence_laws import simulate_dependence
-    from meanstream.streaming.long_work import tracked_work
-
     started = perf_counter()
     result = simulate_dependence(config, lambda runs: tracked_work(runs, "simulating"))
     rate = config.agents * config.checkpoints[-1] * config.runs / (perf_counter() - started)

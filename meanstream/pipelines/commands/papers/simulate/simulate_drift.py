@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
 
+from meanstream.operators.papers.simulation.simulated_drift import (
+    STEPS,
+    DriftConfig,
+    DriftPart,
+    DriftResult,
+    simulate_drift,
+)
 from meanstream.pipelines.commands.papers.simulate.simulate_options import (
     SimulationOptions,
     integers_option,
     print_simulated_agents,
 )
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-
-if TYPE_CHECKING:
-    from meanstream.operators.papers.simulation.simulated_drift import DriftConfig, DriftPart, DriftResult
+from meanstream.streaming.long_work import tracked_work
 
 LEFT_OUT = (
     "half_width",
@@ -37,8 +41,6 @@ LEFT_OUT = (
 
 def _configuration(options: SimulationOptions, change: str) -> DriftConfig:
     """Check everything, by the rules of the simulator."""
-    from meanstream.operators.papers.simulation.simulated_drift import STEPS, DriftConfig
-
     for name in LEFT_OUT:
         given = getattr(options, name)
         if given is not None:
@@ -67,9 +69,6 @@ def simulate_drift_command(options: SimulationOptions, change: str) -> None:
     """Simulate means that move, and print errors by the age of the change."""
     with refusing_options():
         config = _configuration(options, change)
-    from meanstream.operators.papers.simulation.simulated_drift import simulate_drift
-    from meanstream.streaming.long_work import tracked_work
-
     started = perf_counter()
     with refusing_options():  # where drawn means go is known then
         result = simulate_drift(config, lambda runs: tracked_work(runs, "simulating"))

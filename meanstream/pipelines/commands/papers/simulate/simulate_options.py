@@ -125,13 +125,7 @@ class SimulationOptions:
     json: JsonOption = False
 
     def configuration(self, *, agents: int | None = None, steps: int | None = None) -> SimulationConfig:
-        """Check everything; `agents` and `steps` are those of a trace and must agree with given options.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check everything; `agents` and `steps` are those of a trace and must agree with given options."""
         from meanstream.operators.papers.simulation.config import SimulationConfig
         from meanstream.operators.validation import require
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
+from meanstream.operators.papers.simulation.simulated_rounds import SEVERAL
+from meanstream.operators.papers.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.papers.simulate.simulated_sets import print_simulated
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.operators.papers.simulation.vector_rounds import VectorConfig, VectorResult
-    from meanstream.pipelines.commands.papers.simulate.simulate_rounds import SimulatedRoundsOptions
+    from meanstream.pipelines.commands.papers.simulate.simulated_rounds_options import SimulatedRoundsOptions
 
 SHIFTED = ("shifted_uniform", "shifted_rademacher")
 """Laws of samples whose mean is another one in each run; also for estimators of one mean."""
@@ -24,32 +27,13 @@ ONE_MEAN = ("between_users_law", "reading", "summary", "second_moment", "literal
 
 def simulates_vectors(options: SimulatedRoundsOptions) -> bool:
     """Tell whether a simulation is one of vectors, by its estimator or its data."""
-    from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
-    from meanstream.operators.papers.simulation.simulated_rounds import SEVERAL
-
     if options.estimator not in ESTIMATORS:
         return False  # refused where estimators are built
     return bool(SEVERAL & estimator_class(options.estimator).options) or options.data in SHIFTED
 
 
 def _configuration(options: SimulatedRoundsOptions, given: dict[str, Any]) -> VectorConfig:
-    """Check everything but the estimator's own options.
-
-    Parameters
-    ----------
-    options : RoundsOptions
-    given : dict
-        The estimator's options that were given.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
-    from meanstream.operators.estimators.registry import estimator_class
-    from meanstream.operators.papers.simulation.vector_rounds import VectorConfig
-    from meanstream.operators.validation import require
-
+    """Check everything but the estimator's own options."""
     for name in ONE_MEAN:
         require(getattr(options, name) is None, name, f"be left out for {options.estimator}", getattr(options, name))
     require(options.least_size == 1, "least_size", f"be left out for {options.estimator}", options.least_size)
@@ -93,8 +77,6 @@ def simulate_vectors_of_family(options: SimulatedRoundsOptions, given: dict[str,
     with refusing_options():
         config = _configuration(options, given)
         estimator = config.build()
-    from meanstream.operators.papers.simulation.vector_rounds import simulate_vectors
-
     started = perf_counter()
     with refusing_options():  # some laws are drawn for many samples per user only
         result = simulate_vectors(config, estimator)

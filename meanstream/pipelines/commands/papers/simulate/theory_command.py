@@ -77,7 +77,7 @@ class TheoryOptions:
 @takes_options(
     TheoryOptions,
     typed=(
-        *("config", "agents", "steps", "means", "stddev", "epsilon", "delta"),
+        *("config", "agents", "steps", "means", "levels", "epsilon", "delta"),
         *("counter", "weights", "schedule", "checkpoints", "mode", "json"),
     ),
 )
@@ -102,7 +102,7 @@ def theory_facts(config: SimulationConfig, *, tested: bool = False) -> dict[str,
     """Propositions 1 to 3 for a configuration with classes, and Theorem 1 if the tests are to be looked at."""
     from meanstream.operators.forecast.agents_forecast import forecast_agents_table
 
-    classes = [float(mean) for mean in config.means.removeprefix("classes:").split(",")]
+    classes = [float(mean) for mean in str(config.means).removeprefix("classes:").split(",")]
     return forecast_agents_table(
         agents=config.agents,
         checkpoints=config.checkpoints,

@@ -44,13 +44,7 @@ class BoundsOptions:
     json: JsonOption = False
 
     def bounds(self) -> list[Bound]:
-        """Check everything, and evaluate every bound.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
+        """Check everything, and evaluate every bound."""
         from meanstream.operators.papers.bounds.cummings_theorems import CummingsProblem, cummings_theorems
         from meanstream.operators.papers.bounds.dame_theorems import dame_theorems
         from meanstream.operators.papers.bounds.kent_explicit import kent_explicit_bounds

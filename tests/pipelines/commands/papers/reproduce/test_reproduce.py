@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from meanstream.pipelines.commands.papers.reproduce.colme_figures import FIGURES
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reproduce, "STEPS", 300)
-    monkeypatch.setattr(reproduce, "REFERENCE_STEPS", (100, 300))
+    for name in ("REFERENCE_STEPS", "LADDER_STEPS"):
+        monkeypatch.setattr(reproduce, name, (100, 300))
 
     def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["meanstream", "reproduce", "colme", *arguments.split()])
+        words = arguments.split() if arguments.startswith("ladder") else ["colme", *arguments.split()]
+        monkeypatch.setattr("sys.argv", ["meanstream", "reproduce", *words])
         with pytest.raises(SystemExit) as ended:
             main.main()
         captured = capsys.readouterr()
@@ -47,7 +50,7 @@ def test_text_shows_both_numbers(command, tmp_path: Path) -> None:
     code, out, err = command(f"--figure 4 --runs 2 --out {tmp_path}")
     assert code == 0
     assert "PM-II, Laplace" in out
-    assert "figure 4: Algorithm 1, M = 15: PM-I, Gaussian" in err
+    assert "4: Algorithm 1, M = 15: PM-I, Gaussian" in err
     assert "(reference 7.3e-06)" in reproduce.reproduce_command_text(
         {
             "figure": 4,
@@ -69,6 +72,16 @@ def test_text_shows_both_numbers(command, tmp_path: Path) -> None:
             ],
         }
     )
+
+
+def test_the_ladder_ends_with_the_default_and_each_step_is_relative_to_the_one_before(command, tmp_path: Path) -> None:
+    code, out, _ = command(f"ladder --runs 2 --out {tmp_path}")
+    assert code == 0
+    rows = [re.findall(r"[-+.e0-9]+", line.partition("  ")[2]) for line in out.splitlines()[2:8]]
+    first, *steps, whole = [[float(cell) for cell in row] for row in rows]
+    assert [len(row) for row in (first, *steps, whole)] == [2, 4, 4, 4, 4, 2]
+    assert steps[-1][2] / first[1] == pytest.approx(whole[1], abs=0.01)
+    assert (tmp_path / "ladder.png").is_file()
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from meanstream.operators.papers.simulation.dependence_laws import DependenceConfig, simulate_dependence
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import asks
 
 SMALL = "--agents 20 --checkpoints 20,60 --runs 2 --dependence ar:0.5"
 
 
 def simulate(arguments: str):
-    return meanstream("simulate", "agents", *arguments.split())
+    return asks("simulate", "agents", *arguments.split())
 
 
 def test_json_is_what_the_simulator_finds() -> None:

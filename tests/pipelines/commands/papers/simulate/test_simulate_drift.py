@@ -9,13 +9,13 @@ import pytest
 from meanstream.operators.papers.simulation.simulated_drift import DriftConfig, simulate_drift
 from meanstream.pipelines.commands.papers.reproduce import reproduce_drift
 from meanstream.pipelines.commands.papers.simulate.simulate_drift import LEFT_OUT
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import asks
 
 SMALL = "--agents 6 --steps 800 --runs 2 --change step:0.4,0.5@200 --memory half-life:200"
 
 
 def simulate(arguments: str):
-    return meanstream("simulate", "agents", *arguments.split())
+    return asks("simulate", "agents", *arguments.split())
 
 
 def test_json_is_what_the_simulator_finds() -> None:
@@ -85,7 +85,7 @@ def test_the_picture_and_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reproduce_drift, "AGES", (100, 200))
     monkeypatch.setattr(reproduce_drift, "AGENTS", 8)
     monkeypatch.setattr(reproduce_drift, "BEGIN", 300)
-    ran = meanstream("reproduce", "drift", "--runs", "2", "--out", str(tmp_path), "--json")
+    ran = asks("reproduce", "drift", "--runs", "2", "--out", str(tmp_path), "--json")
     result = ran.json
     assert ran.err == b""
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
@@ -108,4 +108,4 @@ def test_the_picture_and_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_refusals_of_reproduce_are_one_line(arguments: tuple[str, ...], line: str) -> None:
-    assert meanstream("reproduce", "drift", *arguments).message == line
+    assert asks("reproduce", "drift", *arguments).message == line

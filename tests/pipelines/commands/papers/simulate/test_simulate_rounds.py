@@ -9,14 +9,14 @@ import pytest
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.commands.papers.reproduce import dame_figures, reproduce_dame
 from meanstream.pipelines.commands.papers.reproduce.dame_figures import BOUNDS, ESTIMATED, SHARES
-from tests.pipelines.command_line import changed, meanstream
+from tests.pipelines.command_line import asks, changed
 
 FIELDS = "mse stderr bias bias_stderr coverage predicted_mse theta effective_size bins mse_cut runs_per_second config"
 SMALL = "--users 400 --epsilon 2 --sizes two:100,1000,0.5 --runs 4"
 
 
 def simulate(arguments):
-    return meanstream("simulate", "rounds", *changed(*arguments.split()))
+    return asks("simulate", "rounds", *changed(*arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_refusals_are_one_line(arguments, line):
 
 
 def reproduce(*arguments):
-    return meanstream("reproduce", "dame", *arguments)
+    return asks("reproduce", "dame", *arguments)
 
 
 def test_figure_1a_shows_both_bounds_beside_the_reference(monkeypatch, tmp_path):

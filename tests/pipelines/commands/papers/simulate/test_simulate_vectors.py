@@ -10,14 +10,14 @@ import pytest
 from meanstream.pipelines.commands.papers.reproduce import reproduce_kent
 from meanstream.pipelines.commands.papers.reproduce.kent_curves import kent_curves_ball_error, kent_curves_item_error
 from meanstream.pipelines.commands.papers.reproduce.kent_figures import FIGURES
-from tests.pipelines.command_line import changed, meanstream
+from tests.pipelines.command_line import asks, changed
 
 FIELDS = "mse stderr mse_cut bias mean deviation coverage predicted_mse theta runs_per_second config"
 SMALL = "--users 600 --epsilon 4 --samples-per-user 200 --runs 3"
 
 
 def simulate(arguments):
-    return meanstream("simulate", "rounds", *changed(*arguments.split()))
+    return asks("simulate", "rounds", *changed(*arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def small(monkeypatch):
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("figure", ["2", "3", "5", "7", "8", "9", "10", "11", "12"])
 def test_every_figure_is_measured_and_drawn(figure, tmp_path: Path):
-    ran = meanstream("reproduce", "kent", "--figure", figure, "--runs", "2", "--out", str(tmp_path), "--json")
+    ran = asks("reproduce", "kent", "--figure", figure, "--runs", "2", "--out", str(tmp_path), "--json")
     assert ran.code == 0, ran.err
     result = ran.json
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
@@ -145,7 +145,7 @@ def test_every_figure_is_measured_and_drawn(figure, tmp_path: Path):
 
 @pytest.mark.usefixtures("small")
 def test_text_shows_the_reference_beside_ours(tmp_path: Path):
-    out = meanstream("reproduce", "kent", "--figure", "2", "--runs", "2", "--out", str(tmp_path)).out.decode()
+    out = asks("reproduce", "kent", "--figure", "2", "--runs", "2", "--out", str(tmp_path)).out.decode()
     assert "(reference 52)" in out
     assert "semi user level, epsilon 1 (exact)" in out
 
@@ -176,4 +176,4 @@ def test_exact_errors_of_the_item_level():
     ],
 )
 def test_bad_options_of_reproduce(arguments, line):
-    assert meanstream("reproduce", "kent", *arguments.split()).message == line
+    assert asks("reproduce", "kent", *arguments.split()).message == line

@@ -89,13 +89,13 @@ def transcribe(given: Inputs) -> tuple[Floats, list[list[int]]]:
         for a in range(M):
             for b, pair in pairs[a].items():
                 pair.accepted = _same_label(given, a, b)
-    last_asked: list[int] = [-1] * M
+    last_query: list[int] = [-1] * M
     estimates = np.empty((steps, M))
     for t in range(1, steps + 1):
         for a in range(M):
-            asked = _choose_agent(given, pairs[a], t, last_asked[a])
+            asked = _choose_agent(given, pairs[a], t, last_query[a])
             if asked is not None:
-                last_asked[a] = asked
+                last_query[a] = asked
                 _query(given, pairs[a][asked], t, a, asked)
             _decide(given, pairs[a], t, a, asked)
             estimates[t - 1, a] = _estimate(given, pairs[a], a, t)
@@ -103,12 +103,12 @@ def transcribe(given: Inputs) -> tuple[Floats, list[list[int]]]:
     return estimates, classes
 
 
-def _choose_agent(given: Inputs, pairs: dict[int, Pair], t: int, last_asked: int) -> int | None:
+def _choose_agent(given: Inputs, pairs: dict[int, Pair], t: int, last_query: int) -> int | None:
     """Line 8: round robin over the others, or over the others in the class, in the order of their indices."""
     others = sorted(pairs)
     if given.config.schedule == "round_robin":
         return others[(t - 1) % len(others)]
-    for b in [b for b in others if b > last_asked] + [b for b in others if b <= last_asked]:
+    for b in [b for b in others if b > last_query] + [b for b in others if b <= last_query]:
         if pairs[b].accepted:
             return b
     return None
@@ -145,7 +145,7 @@ def _splits(given: Inputs, kappa: int) -> list[tuple[int, int]]:
 def _usage(given: Inputs, kappa: int) -> Floats:
     """B[k, e] = 1 if release k uses the noise drawn at release e; for Toeplitz the given weights."""
     if given.config.counter == "toeplitz":
-        assert given.matrix is not None  # noqa: S101 - a caller's mistake
+        assert given.matrix is not None
         return given.matrix[:kappa, :kappa]
     B = np.zeros((kappa, kappa))
     for k in range(1, kappa + 1):
@@ -277,7 +277,7 @@ def _from_increments(given: Inputs, pair: Pair) -> float:
 
 
 def _decide(given: Inputs, pairs: dict[int, Pair], t: int, a: int, asked: int | None) -> None:
-    """Line 13: test the agent just asked (lazy) or everybody (eager); the oracle's classes never change."""
+    """Line 13: test the agent just asked (lazy) or everyone (eager); the oracle's classes never change."""
     if given.config.test == "oracle":
         return
     tested = pairs.values() if given.config.test == "eager" else [] if asked is None else [pairs[asked]]
@@ -328,5 +328,5 @@ def _estimate(given: Inputs, pairs: dict[int, Pair], a: int, t: int) -> float:
 
 
 def _same_label(given: Inputs, a: int, b: int) -> bool:
-    assert given.label is not None  # noqa: S101 - a caller's mistake
+    assert given.label is not None
     return bool(given.label[a] == given.label[b])

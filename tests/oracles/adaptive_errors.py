@@ -53,7 +53,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class GoalResult:
     """What simulated rounds gave.
 
     Attributes
@@ -89,7 +89,9 @@ def adaptive_goal_cells() -> list[Cell]:
     ]
 
 
-def measure_adaptive_goal(cell: Cell, *, runs: int, seed: int = 1, mean: float = 0.0, tell_sizes: bool = True) -> Found:
+def measure_adaptive_goal(
+    cell: Cell, *, runs: int, seed: int = 1, mean: float = 0.0, announce_sizes: bool = True
+) -> GoalResult:
     """Simulate rounds in one cell, with samples on {-1, 1}.
 
     Parameters
@@ -98,7 +100,7 @@ def measure_adaptive_goal(cell: Cell, *, runs: int, seed: int = 1, mean: float =
     runs, seed : int
     mean : float
         Around which users' means lie.
-    tell_sizes : bool
+    announce_sizes : bool
         Whether the estimator knows the law of sizes.
     """
     sizes, users, _ = POPULATIONS[cell.population]
@@ -112,14 +114,14 @@ def measure_adaptive_goal(cell: Cell, *, runs: int, seed: int = 1, mean: float =
         runs=runs,
         seed=seed,
     )
-    known = SizeDistribution.parse(sizes) if tell_sizes else None
+    known = SizeDistribution.parse(sizes) if announce_sizes else None
     estimator = Adaptive(epsilon=cell.epsilon, users=users, sizes=known)
-    law = PlacedLaw.of(_law_points(config.sizes, config.data, config.between_users_law))
+    law = PlacedLaw.of(_law_points(config.sizes, str(config.data), config.between_users_law))
     one_shot = adaptive_one_shot_risk(
         Adaptive(epsilon=cell.epsilon, users=users, sizes=SizeDistribution.parse(sizes)).plan, law
     )
     found = simulate_rounds(config, estimator)
-    return Found(
+    return GoalResult(
         one_shot=one_shot,
         predicted=estimator.predicted_risk(law) / one_shot,
         measured=found.mse / one_shot,

@@ -1,0 +1,16 @@
+"""Checks for estimators and collaborations of your own: those that Meanstream's own tests run on its registries.
+
+Examples
+--------
+>>> from meanstream.operators.estimators.one_shot import OneShot
+>>> class Mine(OneShot):
+...     name = "mine"
+>>> check_estimator(Mine)
+"""
+
+from __future__ import annotations
+
+from meanstream.operators.evidence.collaboration_checks import check_collaboration
+from meanstream.operators.evidence.estimator_checks import check_estimator
+
+__all__ = ["check_collaboration", "check_estimator"]
