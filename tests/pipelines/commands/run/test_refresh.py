@@ -72,6 +72,6 @@ def test_it_is_recorded_in_the_store(tmp_path: Path) -> None:
 
 def test_the_help_says_how_numbers_of_time_are_told_apart() -> None:
     assert app is not None
-    text = " ".join(meanstream("run", "agents", "--help").out.decode().split())
+    text = " ".join(meanstream("run", "agents", "--help-all").out.decode().split())
     assert "seconds below 1e11, milliseconds below 1e14, else microseconds" in text
     assert "default: 10s of a source without end, else once at its end" in text
