@@ -241,7 +241,7 @@ def _increments(given: Inputs, pair: Pair) -> tuple[Floats, Floats, Floats]:
 
 
 def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
-    """Equation (16), with (19) for bayesian; in mode tuned the unbiased form from the increments of the releases."""
+    """Equation (16), (19) or footnote 3; in mode tuned the unbiased form from the increments of the releases."""
     if given.config.mode == "tuned" and given.config.variance == "from_releases":
         return _from_increments(given, pair)
     parts = _parts(given, pair, b)
@@ -257,8 +257,10 @@ def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
         return V_prime - noise
     x = (k - 1) * V_prime / (2 * noise)
 
+    shape = (k + 2) / 2 if given.config.variance == "bayesian" else (k + 1) / 2
+
     def f(s: int) -> float:
-        return float(gamma((k + 2) / 2 + s) * gammainc((k + 2) / 2 + s, x))
+        return float(gamma(shape + s) * gammainc(shape + s, x))
 
     return V_prime * (k - 1) / 2 * f(-1) / f(0) - noise
 

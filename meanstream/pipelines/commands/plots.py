@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from meanstream.pipelines.commands.command_outputs import PICTURE_MARK, require_new_output, save_output_figure
 from meanstream.pipelines.options.option_errors import BadOption
+
+_LONG = 28
+"""Characters of a label from which on a legend has one column."""
 
 
 def require_matplotlib_for_plots() -> None:
@@ -18,11 +23,41 @@ def require_matplotlib_for_plots() -> None:
 
 
 def plot_path(out: Path, name: str) -> Path:
-    """Say where a picture goes, before anything is computed."""
-    if not out.is_dir():
-        raise BadOption(f"out must be an existing directory, got {str(out)!r}")
+    """Say where a picture goes, before anything is computed; make its folder.
+
+    Raises
+    ------
+    BadOption
+        If the folder cannot be made, or something else than a picture of ours is there.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"out must be a folder, or a new one, got {str(out)!r} ({error.strerror})") from None
     require_new_output("out", out / name, PICTURE_MARK, "a picture of this command")
     return out / name
+
+
+def say_duration(figure: str, seconds: float, *, quiet: bool) -> None:
+    """Say before a simulation how long it takes on one core of a quiet machine; `quiet` where only JSON is wanted."""
+    if not quiet:
+        shown = f"{max(round(seconds), 1)} s" if seconds < 90 else f"{round(seconds / 60)} min"
+        sys.stderr.write(f"figure {figure}: about {shown} on one core; fewer --runs are faster\n")
+
+
+def legends_below(figure: Any, axes: Sequence[Any]) -> None:
+    """Put legends below the axes, where they cover no data: one for all if all have the same labels."""
+    labels = [ax.get_legend_handles_labels()[1] for ax in axes]
+    if all(one == labels[0] for one in labels):
+        handles, names = axes[0].get_legend_handles_labels()
+        fitting = int(figure.get_figwidth() / (0.6 + 0.06 * max(map(len, names))))
+        columns = max(min(4, fitting, len(names)), 1)
+        figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=7.5)
+        return
+    for number, ax in enumerate(axes):
+        if labels[number] not in labels[:number]:
+            columns = 1 if max(map(len, labels[number])) > _LONG else 2
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=columns, fontsize=7)
 
 
 def draw_plot(result: dict[str, Any], path: Path) -> None:
@@ -31,16 +66,12 @@ def draw_plot(result: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     panels = result["panels"]
-    figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
+    figure = Figure(figsize=(5.2 * len(panels), 5.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    explained: list[list[str]] = []
     for ax, panel in zip(axes, panels, strict=True):
         _draw_panel(ax, panel)
-        labels = [curve["label"] for curve in panel["curves"]]
-        if labels not in explained:  # panels with the same curves share one legend
-            ax.legend(fontsize=7.5, loc="best")
-            explained.append(labels)
+    legends_below(figure, axes)
     axes[0].set_ylabel("average mean squared error")
     figure.suptitle(f"{result['title']}: {result['runs']} runs, seed {result['seed']}", fontsize=11)
     save_output_figure("out", path, figure, dpi=150)
@@ -48,6 +79,13 @@ def draw_plot(result: dict[str, Any], path: Path) -> None:
 
 def _draw_panel(ax: Any, panel: dict[str, Any]) -> None:
     first = panel["curves"][0]
+    if panel["measure"] == "type1":
+        for curve in panel["curves"]:
+            ax.plot(*_visible(panel, curve["checkpoints"], curve["type1"]), curve["line"], color=curve["color"],
+                    lw=1.4, label=curve["label"])  # fmt: skip
+        ax.set(xscale="log", xlabel="time t (samples per agent)", ylabel="share rejected", title=panel["title"])
+        ax.grid(visible=True, which="major", alpha=0.3)
+        return
     for name, label, line in (("local", "local", "-"), ("ideal", "ideal (no privacy)", "-.")):
         ax.plot(*_visible(panel, first["checkpoints"], first[name]), line, color="0.35", lw=1, label=label)
     for curve in panel["curves"]:

@@ -11,6 +11,8 @@ from scipy.integrate import quad
 from scipy.special import gamma, gammainc
 
 from meanstream.operators.collaboration.variance.from_releases import (
+    JEFFREYS_SHAPE,
+    PRINTED_SHAPE,
     bayesian_variance_from_parts,
     bayesian_variance_from_releases,
     printed_variance_from_releases,
@@ -245,13 +247,14 @@ def test_printed_recursion_refuses_toeplitz() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 10, 60])
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-def test_bayesian_is_equation_19(n: int, share: float) -> None:
+@pytest.mark.parametrize("added", [PRINTED_SHAPE, JEFFREYS_SHAPE])
+def test_bayesian_is_equation_19(n: int, share: float, added: float) -> None:
     noise = 0.7
     spread = share * noise
-    a, x = (n + 2) / 2, (n - 1) * spread / (2 * noise)
+    a, x = (n + added) / 2, (n - 1) * spread / (2 * noise)
     lower = [gamma(a + s) * gammainc(a + s, x) for s in (-1, 0)]
     expected = spread * (n - 1) / 2 * lower[0] / lower[1] - noise
-    found = bayesian_variance_from_parts(np.asarray(float(n)), np.asarray(spread), np.asarray(noise))
+    found = bayesian_variance_from_parts(np.asarray(float(n)), np.asarray(spread), np.asarray(noise), added=added)
     assert found == pytest.approx(expected, rel=1e-9)
 
 

@@ -14,6 +14,10 @@ from meanstream.operators.collaboration.variance.variance_schemes import scheme_
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import Floats, Ints
 
+PRINTED_SHAPE, JEFFREYS_SHAPE = 2.0, 1.0
+"""Equation (19) has the shape `(kappa + 2) / 2`, footnote 3's Jeffreys prior `(kappa + 1) / 2`. The latter is also the
+posterior mean under the prior that equation (19) itself has, since the mean takes one degree of freedom."""
+
 
 def printed_variance_from_releases(lengths: Ints, sums: Floats, fresh_variance: Floats | float) -> Floats:
     """Return the variance read off noisy partial sums as the paper prints it (Sch-Var-2), shape (...).
@@ -74,12 +78,12 @@ def printed_variance_parts(
     return spread, fresh_variance * reciprocals / np.maximum(n, 1)
 
 
-def bayesian_variance_from_parts(n: Floats, spread: Floats, noise: Floats) -> Floats:
-    """Return equation (19) from the number of partial sums, `V'` and `K s2`.
+def bayesian_variance_from_parts(n: Floats, spread: Floats, noise: Floats, *, added: float = PRINTED_SHAPE) -> Floats:
+    """Return equation (19) from the number of partial sums, `V'` and `K s2`; its shape is `(n + added) / 2`.
 
     Notes
     -----
-    With shape `a = (n + 2) / 2` and `x = (n - 1) V' / (2 K s2)`, Kummer's
+    With shape `a = (n + 2) / 2` as printed, or `(n + 1) / 2`, and `x = (n - 1) V' / (2 K s2)`, Kummer's
     `gamma(a, x) = x^a e^{-x} M(1, a + 1, x) / a` turns the ratio of incomplete gamma functions, which underflow from a
     hundred releases on, into `K s2 (a + x M) / ((a - 1) M)`. It is used for `V' < K s2`, so `x < a`: M's series
     converges.
@@ -87,9 +91,10 @@ def bayesian_variance_from_parts(n: Floats, spread: Floats, noise: Floats) -> Fl
     variance = np.asarray(spread - noise, dtype=np.float64)
     negative = variance < 0
     if np.any(negative):
-        shape = np.broadcast_to((n + 2) / 2, variance.shape)[negative]
+        shape = np.broadcast_to((n + added) / 2, variance.shape)[negative]
         level = np.broadcast_to(noise, variance.shape)[negative]
-        x = np.maximum((shape - 1.5) * np.broadcast_to(spread, variance.shape)[negative] / level, 0.0)
+        degrees = shape - 0.5 * (added + 1)
+        x = np.maximum(degrees * np.broadcast_to(spread, variance.shape)[negative] / level, 0.0)
         kummer = _kummer(shape, x)
         variance = variance.copy()
         variance[negative] = level * ((shape / kummer + x) / (shape - 1) - 1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.collaboration.variance.from_releases import (
+    JEFFREYS_SHAPE,
     bayesian_variance_from_parts,
     corrected_variance_from_terms,
     printed_variance_parts,
@@ -142,6 +143,13 @@ class Bayesian(PrintedFromReleases):
 
     def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
         return bayesian_variance_from_parts(n, spread, noise)
+
+
+class Jeffreys(PrintedFromReleases):
+    """`Bayesian` with the Jeffreys prior of footnote 3."""
+
+    def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
+        return bayesian_variance_from_parts(n, spread, noise, added=JEFFREYS_SHAPE)
 
 
 @dataclass(frozen=True)

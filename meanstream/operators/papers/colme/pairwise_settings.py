@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from meanstream.operators.collaboration.variance.variance_trackers import (
     Bayesian,
     FromReleases,
+    Jeffreys,
     PrintedFromReleases,
     ReleasedVariance,
 )
@@ -31,7 +32,7 @@ class PairwiseSettings:
     weights : {"last", "mean_of_means", "windowed", "gls"}
     test : {"lazy", "eager", "oracle"}
         Test the agent just asked, everyone at every step, or take given classes.
-    variance : {"known", "released", "from_releases", "bayesian"}
+    variance : {"known", "released", "from_releases", "bayesian", "jeffreys"}
         Where the variance of one sample comes from; all but known use Welch's test.
     corrected : bool
         For from_releases: the unbiased estimator for intervals of unequal length, instead of equation (16).
@@ -68,7 +69,7 @@ class PairwiseSettings:
             self.schedule in PAIRWISE_SCHEDULES, "schedule", f"be one of {', '.join(PAIRWISE_SCHEDULES)}", self.schedule
         )
         require(self.test in ("lazy", "eager", "oracle"), "test", "be lazy, eager or oracle", self.test)
-        schemes = ("known", "released", "from_releases", "bayesian")
+        schemes = ("known", "released", "from_releases", "bayesian", "jeffreys")
         require(self.variance in schemes, "variance", f"be one of {', '.join(schemes)}", self.variance)
         common = self.schedule == "round_robin"
         require(common or self.weights != "gls", "weights", "not be gls unless schedule is round_robin", self.weights)
@@ -79,8 +80,9 @@ class PairwiseSettings:
         """How the variance of another agent's samples is estimated; None if it is known."""
         if self.variance == "released":
             return ReleasedVariance(self.counter, self.fresh_variance, 1.0)
-        if self.variance == "bayesian":
-            return Bayesian(self.counter, self.fresh_variance)
+        if self.variance in ("bayesian", "jeffreys"):
+            prior = Bayesian if self.variance == "bayesian" else Jeffreys
+            return prior(self.counter, self.fresh_variance)
         if self.variance == "from_releases":
             kind = FromReleases if self.corrected else PrintedFromReleases
             return kind(self.counter, self.fresh_variance)

@@ -34,7 +34,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("round_robin", "restricted_round_robin", "broadcast"),
     "collaboration": ("tests", "learned_prior", "pooled_prior", "james_stein", "none"),
     "test": ("lazy", "eager", "oracle"),
-    "variance": ("known", "released", "from_releases", "bayesian"),
+    "variance": ("known", "released", "from_releases", "bayesian", "jeffreys"),
     "noise": ("gaussian", "laplace"),
     "calibration": ("classical", "analytic"),
 }

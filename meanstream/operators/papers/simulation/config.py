@@ -262,10 +262,11 @@ class SimulationConfig:
         rule = "be 0 unless schedule is broadcast"
         require(not self.spread_share, "spread_share", rule, self.spread_share)
         require(":" not in self.schedule, "schedule", "take no release times unless it is broadcast", self.schedule)
-        if self.variance == "bayesian":
+        if self.variance in ("bayesian", "jeffreys"):
             ok = self.counter == "pm1" and self.schedule == "round_robin"
             rule = (
-                f"not be bayesian with counter {self.counter} and schedule {self.schedule} (eq. 19: pm1, round_robin)"
+                f"not be {self.variance} with counter {self.counter} and schedule {self.schedule} (eq. 19: pm1, "
+                "round_robin)"
             )
             require(ok, "variance", rule, self.variance)
         elif self.variance == "from_releases" and self.mode == "paper":

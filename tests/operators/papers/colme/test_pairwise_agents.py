@@ -33,6 +33,7 @@ CHOICES = [
     {"counter": "toeplitz", "weights": "mean_of_means", "schedule": "restricted_round_robin"},
     {"counter": "pm2", "variance": "released", "test": "eager"},
     {"variance": "bayesian"},
+    {"variance": "jeffreys"},
     {"variance": "from_releases", "corrected": True, "test": "oracle"},
 ]
 

@@ -41,7 +41,7 @@ def send(state: dict[str, Any], element: ForShard) -> None:
     owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=SecretLocation())
     shard = ReleaseShard(SETTINGS, WINDOWS, SecretLocation(), owner, final_release=False)
     shard.setup()
-    names = ("agents", "head", "charges", "made", "target", "changes", "ledger")
+    names = ("agents", "head", "made", "target", "changes", "ledger")
     cells = (state[name] for name in ("waiting", "ticks"))
     element = ForShardCoder().decode(ForShardCoder().encode(element))
     shard.process((0, element), *cells, Alarm(), *(state[name] for name in names))

@@ -31,13 +31,15 @@ class ColmePanel:
     agents: int = 200
     theory: bool = False
     steps: int = STEPS
+    measure: str = "mse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColmeFigure:
-    """Panels from left to right, and the runs of the paper."""
+    """Panels from left to right, the runs of the paper, and the seconds that one run takes on one core."""
 
     runs: int
+    seconds: float
     panels: tuple[ColmePanel, ...]
     note: str
     title: str = "Yakimenka et al., Fig. {figure}"
@@ -65,6 +67,12 @@ PM1_RESTRICTED = ColmeCurve(
     line=":",
     reference=_colme_figure(2.8e-5, 1.4e-5, 6.3e-6, 3.3e-6, 1.1e-6),
 )
+PM1_RESTRICTED_MEANS = ColmeCurve(
+    label="PM-I, mean of means, rRR",
+    options={"weights": "mean_of_means", "schedule": "restricted_round_robin"},
+    color="tab:blue",
+    line="-.",
+)
 PM2 = ColmeCurve(
     label="PM-II, last, RR",
     options={"counter": "pm2"},
@@ -76,6 +84,18 @@ PM2_MEANS = ColmeCurve(
     options={"counter": "pm2", "weights": "mean_of_means"},
     color="tab:orange",
     line="--",
+)
+PM2_RESTRICTED = ColmeCurve(
+    label="PM-II, last, rRR",
+    options={"counter": "pm2", "schedule": "restricted_round_robin"},
+    color="tab:orange",
+    line=":",
+)
+PM2_RESTRICTED_MEANS = ColmeCurve(
+    label="PM-II, mean of means, rRR",
+    options={"counter": "pm2", "weights": "mean_of_means", "schedule": "restricted_round_robin"},
+    color="tab:orange",
+    line="-.",
 )
 PM2_WINDOWED = ColmeCurve(
     label="PM-II, windowed, RR",
@@ -107,6 +127,7 @@ _BROADCAST = {"schedule": "broadcast:preferred:10"}
 _OPTIMAL = _BROADCAST | {"counter": "optimal", "calibration": "analytic"}
 LADDER = ColmeFigure(
     runs=20,
+    seconds=15.0,
     title="From the paper to the default",
     panels=(
         ColmePanel(
@@ -132,10 +153,19 @@ def _few(label: str, color: str, final: float | None, **options: str) -> ColmeCu
 FIGURES: dict[int, ColmeFigure] = {
     2: ColmeFigure(
         runs=20,
+        seconds=45.0,
         panels=(
             ColmePanel(
                 title="Algorithm 1, M = 200",
-                curves=(PM1, PM1_MEANS, PM1_RESTRICTED, PM2, PM2_MEANS, PM2_WINDOWED, DEFAULT),
+                curves=(
+                    *(PM1, PM1_MEANS, PM1_RESTRICTED, PM1_RESTRICTED_MEANS),
+                    *(PM2, PM2_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS, PM2_WINDOWED, DEFAULT),
+                ),
+            ),
+            ColmePanel(
+                title="type I error: members of the class rejected",
+                curves=(PM1_RESTRICTED, PM1_RESTRICTED_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS),
+                measure="type1",
             ),
             ColmePanel(title="known classes (Prop. 3), M = 200", curves=(PM1_ORACLE, *_THEORY), theory=True),
             ColmePanel(
@@ -146,18 +176,23 @@ FIGURES: dict[int, ColmeFigure] = {
             ),
         ),
         note="PM-II uses the corrected variance of T (equation 21 as printed overestimates it for averaged weights); "
-        "rRR is tested lazily.",
+        "rRR is tested lazily: an agent rejected once is never asked again. So the type I error of PM-II, last, "
+        "rRR grows to most of the class, and it is the worst curve at the end. Reference values are measured by an own "
+        "implementation, for this project; the paper prints none.",
     ),
     3: ColmeFigure(
         runs=20,
+        seconds=25.0,
         panels=(
             ColmePanel(title="unknown variance, M = 200", curves=_UNKNOWN),
             ColmePanel(title="the first 2000 steps", curves=_UNKNOWN, steps=2_000),
         ),
-        note="reference: Sch-Var-1 ends about 2.4 times above the known variance, Sch-Var-2 within 4 % of it.",
+        note="Reference values are measured by an own implementation. Sch-Var-1 ends about 2.4 times above the known "
+        "variance, Sch-Var-2 within 4 % of it.",
     ),
     4: ColmeFigure(
         runs=100,
+        seconds=2.0,
         panels=(
             ColmePanel(
                 title="Algorithm 1, M = 15",
@@ -179,6 +214,6 @@ FIGURES: dict[int, ColmeFigure] = {
                 ),
             ),
         ),
-        note="",
+        note="Reference values are measured by an own implementation, for this project.",
     ),
 }

@@ -51,7 +51,7 @@ def reproduce_command_colme(
     out: Annotated[Path, cli_option("Folder for colme-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Reproduce Fig. 2, 3 or 4 of "Differentially-private collaborative online personalized mean estimation".
+    """Reproduce figures 2 to 4 of "Differentially-private collaborative online personalized mean estimation".
 
     Runs the simulations, writes a PNG like the paper's, and prints our numbers next to reference values.
 
@@ -91,10 +91,12 @@ def _reproduce(name: str, chosen: ColmeFigure, runs: int | None, seed: int, plac
         draw_plot,
         plot_path,
         require_matplotlib_for_plots,
+        say_duration,
     )
 
     require_matplotlib_for_plots()
     picture = plot_path(place.parent, place.name)
+    say_duration(name, chosen.seconds * runs, quiet=as_json)
     result = _measure(name, chosen, runs, seed, progress=not as_json)
     draw_plot(result, picture)
     result["png"] = str(picture)
@@ -120,7 +122,15 @@ def _measure(name: str, figure: ColmeFigure, runs: int, seed: int, *, progress: 
                 sys.stderr.write(f"{name}: {panel.title}: {curve.label}\n")
             config = _configuration(panel, curve, runs, seed)
             curves.append(_described(curve) | (_expected(config) if panel.theory else _simulated(config)))
-        panels.append({"title": panel.title, "agents": panel.agents, "steps": panel.steps, "curves": curves})
+        panels.append(
+            {
+                "title": panel.title,
+                "agents": panel.agents,
+                "steps": panel.steps,
+                "measure": panel.measure,
+                "curves": curves,
+            }
+        )
     title = figure.title.format(figure=name)
     return {"figure": name, "title": title, "runs": runs, "seed": seed, "note": figure.note, "panels": panels}
 
@@ -146,7 +156,7 @@ def _simulated(config: SimulationConfig) -> dict[str, Any]:
     from meanstream.operators.papers.simulation.simulate_agents import simulate
 
     result = simulate(config)
-    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage")
+    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage", "type1")
     return {name: getattr(result, name) for name in shown}
 
 
@@ -175,15 +185,30 @@ def _described(curve: ColmeCurve) -> dict[str, Any]:
 
 def reproduce_command_text(result: dict[str, Any]) -> str:
     """Lay out our errors next to the reference."""
-    lines = [f"figure {result['figure']}, {result['runs']} runs"]
+    lines = [f"figure {result['figure']}, {result['runs']} runs; mean squared error (standard error)"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}")
         for curve in panel["curves"]:
-            ours = dict(zip(curve["checkpoints"], curve["mse"], strict=True))
+            ours = dict(zip(curve["checkpoints"], curve[panel.get("measure", "mse")], strict=True))
+            error = dict(zip(curve["checkpoints"], curve.get("stderr") or [], strict=bool(curve.get("stderr"))))
+            error = {} if panel.get("measure") == "type1" else error
             reference = {entry["step"]: entry["mse"] for entry in curve["reference"]}
-            cells = [f"{step}: {ours[step]:.3g}" + _reference_text(reference.get(step)) for step in REFERENCE_STEPS]
+            shown = {} if panel.get("measure") == "type1" else reference
+            cells = [
+                f"{step}: {_number(ours[step])}{_give_or_take(error.get(step))}{_reference_text(shown.get(step))}"
+                for step in REFERENCE_STEPS
+            ]
             lines.append(f"  {curve['label']:<28}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _give_or_take(stderr: float | None) -> str:
+    """Show a standard error, where there is one."""
+    return "" if stderr is None else f" ({stderr:.0e})"
 
 
 def reproduce_ladder_text(result: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.pipelines.commands.command_outputs import save_output_figure
+from meanstream.pipelines.commands.plots import legends_below
 
 
 def draw_cummings(result: dict[str, Any], path: Path) -> None:
@@ -14,7 +15,7 @@ def draw_cummings(result: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     panels = result["panels"]
-    figure = Figure(figsize=(5.2 * len(panels), 7.6), layout="constrained")
+    figure = Figure(figsize=(5.2 * len(panels), 8.2), layout="constrained")
     FigureCanvasAgg(figure)
     rows = figure.subplots(2, len(panels), squeeze=False)
     for column, panel in enumerate(panels):
@@ -24,7 +25,7 @@ def draw_cummings(result: dict[str, Any], path: Path) -> None:
         rows[1][column].set_xlabel("epsilon")
     rows[0][0].set_ylabel("mean squared error on [0, 1]")
     rows[1][0].set_ylabel("ratio to Algorithm 2")
-    rows[0][0].legend(fontsize=7.5, loc="best")
+    legends_below(figure, rows[0])
     title = f"Cummings et al.: {result['users']} users, {result['runs']} runs, seed {result['seed']}"
     figure.suptitle(title, fontsize=11)
     save_output_figure("out", path, figure, dpi=150)

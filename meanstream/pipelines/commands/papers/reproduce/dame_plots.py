@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.pipelines.commands.command_outputs import save_output_figure
+from meanstream.pipelines.commands.plots import legends_below
 
 
 def draw_dame(result: dict[str, Any], path: Path) -> None:
@@ -14,13 +15,13 @@ def draw_dame(result: dict[str, Any], path: Path) -> None:
     from matplotlib.figure import Figure
 
     panels = result["panels"]
-    figure = Figure(figsize=(max(4.4 * len(panels), 7.0), 4.8), layout="constrained")
+    figure = Figure(figsize=(max(4.4 * len(panels), 7.0), 5.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, panel in zip(axes, panels, strict=True):
         _draw_panel(ax, panel, simulated=result["figure"] == "1b")
     axes[0].set_ylabel("mean squared error")
-    axes[0].legend(fontsize=7.5, loc="best")
+    legends_below(figure, axes)
     runs = f": {result['runs']} runs, seed {result['seed']}" if result["figure"] == "1b" else ""
     figure.suptitle(f"Pla, Richard, Vono, Fig. {result['figure']}{runs}", fontsize=11)
     save_output_figure("out", path, figure, dpi=150)

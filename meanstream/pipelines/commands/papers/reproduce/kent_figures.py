@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from meanstream.pipelines.commands.papers.reproduce.kent_curves import (
     COLORS,
-    CUT,
     EPSILONS,
     SPREAD,
     TUNED,
@@ -22,6 +21,11 @@ from meanstream.pipelines.commands.papers.reproduce.kent_curves import (
 from meanstream.pipelines.commands.papers.reproduce.kent_mixture_figures import (
     kent_mixture_figure_11,
     kent_mixture_figure_12,
+)
+from meanstream.pipelines.commands.papers.reproduce.kent_regime_figures import (
+    kent_regime_figure_1,
+    kent_regime_figure_5,
+    kent_regime_figure_6,
 )
 
 
@@ -50,8 +54,10 @@ def _figure_2() -> list[Panel]:
     split = tuple((1 / 12 + 8.0 * t**2) / users / t / one for t, one in zip(sizes, item, strict=True))
     near = {100.0: 99.0, 1000.0: 990.0, 10000.0: 9900.0}
     far = {100.0: 1e4, 1000.0: 1e6, 10000.0: 1e8}
-    curves.append(Curve(label="semi user level (exact)", color="0.4", line="--", x=sizes, y=semi, reference=near))
-    curves.append(Curve(label="split user (exact)", color="0.4", line=":", x=sizes, y=split, reference=far))
+    curves.append(
+        Curve(label="semi user level, epsilon 1 (exact)", color="0.4", line="--", x=sizes, y=semi, reference=near)
+    )
+    curves.append(Curve(label="split user, epsilon 1 (exact)", color="0.4", line=":", x=sizes, y=split, reference=far))
     first = Panel(
         title="univariate, 500 users",
         axis="samples per user",
@@ -69,7 +75,7 @@ _REPORTED: dict[tuple[str, int], dict[float, float]] = {
     ("semi", 32): {3.0: 0.0133},
     ("full", 32): {3.0: 3.3e-5},
 }
-"""What the paper's figures show, by curve and number of coordinates, at some of the places."""
+"""Measured by an own implementation, by curve and number of coordinates, at some of the places."""
 
 
 def _vectors(dimension: int) -> Panel:
@@ -114,55 +120,25 @@ def _vectors(dimension: int) -> Panel:
 
 def _figure_3() -> list[Panel]:
     """Sparse vectors where the item level cannot estimate; the paper gives neither s nor p."""
+    import numpy as np
+
+    from meanstream.operators.papers.simulation.item_level import item_level_sparse_error
+
     dimensions = (100.0, 300.0, 1000.0, 3000.0)
     curves = []
-    for epsilon in EPSILONS[1:]:
+    for epsilon in EPSILONS:
         counts = [int((10 * d * math.log(d)) ** 0.5) for d in dimensions]
         points = tuple(
             kent_curves_sparse(epsilon, n, n, int(d), sparsity=4) for d, n in zip(dimensions, counts, strict=True)
         )
-        rate = tuple(d * math.log(2 * d) / n**2 / epsilon**2 for d, n in zip(dimensions, counts, strict=True))
+        item = tuple(
+            item_level_sparse_error(int(d), epsilon, n**2, np.full(4, 0.5))
+            for d, n in zip(dimensions, counts, strict=True)
+        )
         label = f"epsilon {epsilon:g}"
         curves.append(Curve(label=f"user level, {label}", color=COLORS[epsilon], x=dimensions, points=points))
-        curves.append(
-            Curve(label=f"item level's rate, {label}", color=COLORS[epsilon], line="--", x=dimensions, y=rate)
-        )
+        curves.append(Curve(label=f"item level, {label}", color=COLORS[epsilon], line="--", x=dimensions, y=item))
     return [Panel(title="4-sparse, users = samples = sqrt(10 d log d)", axis="dimension", curves=tuple(curves))]
-
-
-def _figure_5() -> list[Panel]:
-    """Phase transition: the least error over half-widths, against the number of samples."""
-    sizes = (1e2, 1e3, 1e4, 1e5, 1e6)
-    references = {
-        (100, 1.0): {1e2: 0.031, 1e3: 0.025, 1e4: 0.026, 1e5: 0.015},
-        (100, 4.0): {1e2: 5e-4, 1e3: 4e-5, 1e4: 6e-6, 1e5: 9e-7},
-    }
-    widths = [0.0015 * 1.6**i for i in range(10)] + [0.15]
-
-    def points(epsilon: float, users: int) -> tuple[tuple[Point, ...], ...]:
-        law = "shifted_rademacher"
-        return tuple(
-            tuple(kent_curves_univariate(epsilon, users, size, law, half_width=width) for width in widths)
-            for size in sizes
-        )
-
-    return [
-        Panel(
-            title=f"{users} users, best half-width",
-            axis="samples per user",
-            curves=tuple(
-                Curve(
-                    label=f"epsilon {epsilon:g}",
-                    color=COLORS[epsilon],
-                    x=sizes,
-                    points=points(epsilon, users),
-                    reference=references.get((users, epsilon), {}),
-                )
-                for epsilon in EPSILONS
-            ),
-        )
-        for users in (100, 200)
-    ]
 
 
 def _figure_7() -> list[Panel]:
@@ -247,25 +223,15 @@ def _figure_10() -> list[Panel]:
 
 
 FIGURES: dict[str, Callable[[], list[Panel]]] = {
+    "1": kent_regime_figure_1,
     "2": _figure_2,
     "3": _figure_3,
-    "5": _figure_5,
+    "5": kent_regime_figure_5,
+    "6": kent_regime_figure_6,
     "7": _figure_7,
     "8": _figure_8,
     "9": _figure_9,
     "10": _figure_10,
     "11": kent_mixture_figure_11,
     "12": kent_mixture_figure_12,
-}
-
-NOTES = {
-    "2": "One-hot votes, C as in Section A.2; l2 with the half-width of (34).",
-    "3": f"s = 4 and p = 0.75 are not the paper's, which gives none; users mark means beyond {CUT}.",
-    "5": "The least error over 11 half-widths (the paper: 300, down to 0.0005; here a bin is at least 0.002 wide).",
-    "7": "Reference values are at the best C for 200 users.",
-    "8": "No reference values.",
-    "9": f"500 users vote (1000 in all). They mark means beyond {CUT}: with (37) as printed none is marked.",
-    "10": f"Users mark means beyond {CUT}.",
-    "11": "Bars: one standard deviation over the runs. Users vote for the closest bin.",
-    "12": "Bars: one standard deviation over the runs. Users vote for the closest bin.",
 }

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from meanstream.pipelines.commands.papers.reproduce.kent_curves import Curve, Panel, Point
-from meanstream.pipelines.commands.papers.reproduce.kent_figures import FIGURES, NOTES
+from meanstream.pipelines.commands.papers.reproduce.kent_figures import FIGURES
+from meanstream.pipelines.commands.papers.reproduce.kent_notes import NOTES, SECONDS
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.vector_rounds import VectorConfig, VectorResult
 
 RUNS = 100
+PHASE_RUNS = 10
+"""Repetitions of a point of Fig. 5 for each of `--runs`: a wrong bin is rare there, and they are cheap."""
+MOST_SHOWN = 30
+"""Points of a curve in the text."""
 
 
 def reproduce_kent(
-    figure: Annotated[str, cli_option("Figure: 2, 3, 5, 7, 8, 9, 10, 11 or 12.", INPUT)] = "2",
+    figure: Annotated[str, cli_option("Figure: 1, 2, 3, 5, 6, 7, 8, 9, 10, 11 or 12.", INPUT)] = "2",
     runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     out: Annotated[Path, cli_option("Folder for kent-figure-N.png.", OUTPUT)] = Path(),
@@ -29,7 +34,7 @@ def reproduce_kent(
 ) -> None:
     """Reproduce a figure of "Rate optimality and phase transition for user-level local differential privacy".
 
-    Runs the simulations (a minute or two with 100 runs), writes a PNG, and prints our numbers next to reference
+    Runs the simulations, writes a PNG, and prints our numbers next to reference
     values.
 
     \b
@@ -41,13 +46,18 @@ def reproduce_kent(
     panels = FIGURES[figure]()
     with refusing_options():
         for curve in panels[0].curves:
-            if curve.points:
+            if curve.points and _some(curve.points[0])[0].get("estimator", "kent") != "kent":
                 reproduce_kent_configuration(_some(curve.points[0])[0], runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.kent_plots import draw_kent
-    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
+    from meanstream.pipelines.commands.plots import (
+        plot_path,
+        require_matplotlib_for_plots,
+        say_duration,
+    )
 
     require_matplotlib_for_plots()
     picture = plot_path(out, f"kent-figure-{figure}.png")
+    say_duration(figure, SECONDS[figure] * runs, quiet=json)
     measured = Measured(runs, seed)
     shown = []
     for panel in panels:
@@ -69,16 +79,25 @@ class Measured:
     def __init__(self, runs: int, seed: int) -> None:
         self._runs = runs
         self._seed = seed
-        self._known: dict[str, VectorResult] = {}
+        self._known: dict[str, Any] = {}
 
-    def __call__(self, point: Point) -> VectorResult:
-        """Simulate a point, once."""
-        from meanstream.operators.papers.simulation.vector_rounds import simulate_vectors
-
+    def __call__(self, point: Point) -> Any:
+        """Simulate a point, once: one mean, with bins of any width or not, or several numbers."""
         name = json_text.dumps(point, sort_keys=True)
         if name not in self._known:
-            self._known[name] = simulate_vectors(reproduce_kent_configuration(point, self._runs, self._seed))
+            self._known[name] = self._simulate(point)
         return self._known[name]
+
+    def _simulate(self, point: Point) -> Any:
+        from meanstream.operators.papers.simulation.phase_transition import phase_transition_error
+        from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, simulate_rounds
+        from meanstream.operators.papers.simulation.vector_rounds import simulate_vectors
+
+        if "half_width" in point:
+            return phase_transition_error(**point, runs=PHASE_RUNS * self._runs, seed=self._seed)
+        if point["estimator"] == "kent":
+            return simulate_rounds(RoundsConfig(**point, mode="paper", runs=self._runs, seed=self._seed))
+        return simulate_vectors(reproduce_kent_configuration(point, self._runs, self._seed))
 
 
 def reproduce_kent_configuration(point: Point, runs: int, seed: int) -> VectorConfig:
@@ -136,14 +155,17 @@ def measure_reproduced_kent(curve: Curve, results: Sequence[VectorResult]) -> tu
 
 def _as_text(result: dict[str, Any]) -> str:
     """Lay out our numbers next to the reference."""
-    lines = [f"figure {result['figure']}, {result['runs']} runs"]
+    lines = [f"figure {result['figure']}, {result['runs']} runs; +- are the bars of the picture"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}: {panel['quantity']} ({panel['axis']})")
         for curve in panel["curves"]:
             reference = {entry["x"]: entry["y"] for entry in curve["reference"]}
             cells = []
-            for number, (x, y) in enumerate(zip(curve["x"], curve["y"], strict=True)):
+            points = list(enumerate(zip(curve["x"], curve["y"], strict=True)))
+            for number, (x, y) in points[:: 1 + len(points) // MOST_SHOWN]:
                 name = panel["names"][number] if panel["names"] else f"{x:.3g}"
-                cells.append(f"{name}: {y:.3g}" + (f" (reference {reference[x]:.3g})" if x in reference else ""))
-            lines.append(f"  {curve['label']:<30}" + "   ".join(cells))
+                bar = curve["bar"][number]
+                give = "" if bar is None else f" +- {bar:.1g}"
+                cells.append(f"{name}: {y:.3g}{give}" + (f" (reference {reference[x]:.3g})" if x in reference else ""))
+            lines.append(f"  {curve['label']:<36} " + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"

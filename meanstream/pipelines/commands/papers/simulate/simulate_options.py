@@ -79,9 +79,9 @@ class SimulationOptions:
         ),
     ] = None
     test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
-    variance: Annotated[str | None, _option("Variance of a sample: known | released | from_releases | bayesian.")] = (
-        None
-    )
+    variance: Annotated[
+        str | None, _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys.")
+    ] = None
     noise: Noise = None
     calibration: Calibration = None
     levels: Levels = None

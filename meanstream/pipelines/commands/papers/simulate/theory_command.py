@@ -9,7 +9,7 @@ import typer
 
 from meanstream.pipelines.commands.papers.simulate import simulate_options as given
 from meanstream.pipelines.commands.papers.simulate.simulate_options import integers_option
-from meanstream.pipelines.commands.papers.simulate.theory_rounds import BoundsOptions, print_bounds
+from meanstream.pipelines.commands.papers.simulate.theory_rounds import BOUNDS_TYPED, BoundsOptions, print_bounds
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.pipelines.options.taken import takes_options
@@ -25,7 +25,7 @@ def theory() -> None:
     """Compute expected errors and bounds without a simulation."""
 
 
-app.command("rounds")(takes_options(BoundsOptions)(print_bounds))
+app.command("rounds")(takes_options(BoundsOptions, typed=BOUNDS_TYPED)(print_bounds))
 
 
 @dataclass(frozen=True, kw_only=True)

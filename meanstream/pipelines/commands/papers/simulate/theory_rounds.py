@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from meanstream.operators.papers.bounds.bound import Bound
 
 
-def _option(help_text: str) -> Any:
-    return cli_option(help_text, INPUT)
+def _option(help_text: str, **declared: Any) -> Any:
+    return cli_option(help_text, INPUT, **declared)
+
+
+BOUNDS_TYPED = ("config", "users", "samples", "sizes", "epsilon", "dimension", "sparsity", "json")
+"""Options that are typed; the others come from a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +27,13 @@ class BoundsOptions:
     """What a user says about the users whose bounds are computed."""
 
     config: ConfigOption = None
-    users: Annotated[int, _option("Number of users.")] = 10_000
-    samples: Annotated[int, _option("Samples of each user.")] = 100
+    users: Annotated[int, _option("Number of users.", first=True)] = 10_000
+    samples: Annotated[int, _option("Samples of each user.", first=True)] = 100
     sizes: Annotated[
         str | None,
         _option("Law of the samples per user, instead of --samples; Kent's bounds take its least size as T."),
     ] = None
-    epsilon: Annotated[float, _option("Privacy budget of one user's samples.")] = 1.0
+    epsilon: Annotated[float, _option("Privacy budget of one user's samples.", first=True)] = 1.0
     delta: Annotated[float, _option("Delta of Theorem D.1 (Cummings).")] = 1e-6
     dimension: Annotated[int, _option("Number of coordinates (Kent).")] = 1
     sparsity: Annotated[int, _option("Number of coordinates that may differ from 0 (Kent).")] = 1

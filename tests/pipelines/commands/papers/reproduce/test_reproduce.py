@@ -89,7 +89,7 @@ def test_the_ladder_ends_with_the_default_and_each_step_is_relative_to_the_one_b
     [
         ("--figure 5", "figure must be one of 2, 3, 4, got 5"),
         ("--runs 0", "runs must be at least 1, got 0"),
-        ("--out /does/not/exist", "out must be an existing directory, got '/does/not/exist'"),
+        ("--out /dev/null/x", "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(command, arguments: str, line: str) -> None:

@@ -55,6 +55,17 @@ def test_text_shows_the_reference_beside_ours(command, tmp_path: Path) -> None:
 
 def test_refusals_come_first(command, tmp_path: Path) -> None:
     assert command("--runs 0")[0] == 2
-    code, _, err = command(f"--runs 2 --out {tmp_path}/missing")
+    (tmp_path / "file").write_text("")
+    code, _, err = command(f"--runs 2 --out {tmp_path}/file/missing")
     assert code == 2
-    assert "out must be an existing directory" in err
+    assert "out must be a folder, or a new one" in err
+
+
+def test_appendix_c_has_the_paper_s_exponents(command, tmp_path: Path) -> None:
+    """1/n for halving at the median, n^-3/2 for truncated weights, where noise does not dominate."""
+    code, out, _ = command(f"--figure c --out {tmp_path}/new --json")
+    assert code == 0
+    slopes = {curve["label"]: curve["slope"] for curve in json.loads(out)["panels"][0]["curves"]}
+    assert slopes["halving at the median, epsilon 4"] == pytest.approx(-1.0, abs=0.01)
+    assert slopes["truncated weights, epsilon 4"] == pytest.approx(-1.5, abs=0.03)
+    assert (tmp_path / "new" / "cummings-appendix-c.png").exists()

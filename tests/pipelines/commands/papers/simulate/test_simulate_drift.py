@@ -104,7 +104,7 @@ def test_the_picture_and_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (("--runs", "0"), "runs must be at least 1, got 0"),
         (("--seed", "-1"), "seed must not be negative, got -1"),
-        (("--out", "/does/not/exist"), "out must be an existing directory, got '/does/not/exist'"),
+        (("--out", "/dev/null/x"), "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
     ],
 )
 def test_refusals_of_reproduce_are_one_line(arguments: tuple[str, ...], line: str) -> None:

@@ -160,7 +160,7 @@ def test_dropped_users_are_not_asked_only_where_the_median_is_large():
     [
         (("--figure", "2"), "figure must be one of 1a, 1b, got '2'"),
         (("--runs", "0"), "runs must be at least 1, got 0"),
-        (("--out", "/does/not/exist"), "out must be an existing directory, got '/does/not/exist'"),
+        (("--out", "/dev/null/x"), "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
     ],
 )
 def test_refusals_of_reproduce_are_one_line(arguments, line):

@@ -147,7 +147,7 @@ def test_every_figure_is_measured_and_drawn(figure, tmp_path: Path):
 def test_text_shows_the_reference_beside_ours(tmp_path: Path):
     out = asks("reproduce", "kent", "--figure", "2", "--runs", "2", "--out", str(tmp_path)).out.decode()
     assert "(reference 52)" in out
-    assert "semi user level (exact)" in out
+    assert "semi user level, epsilon 1 (exact)" in out
 
 
 def test_a_figure_s_point_is_a_simulation_of_its_own():
@@ -170,9 +170,9 @@ def test_exact_errors_of_the_item_level():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--figure 4", "figure must be one of 2, 3, 5, 7, 8, 9, 10, 11, 12, got '4'"),
+        ("--figure 4", "figure must be one of 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, got '4'"),
         ("--runs 0", "runs must be at least 1, got 0"),
-        ("--out /does/not/exist", "out must be an existing directory, got '/does/not/exist'"),
+        ("--out /dev/null/x", "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
     ],
 )
 def test_bad_options_of_reproduce(arguments, line):

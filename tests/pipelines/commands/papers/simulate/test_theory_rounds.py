@@ -29,7 +29,7 @@ def _found(command, arguments: str) -> dict[tuple[str, str], dict]:
 
 
 def test_numbers_of_the_papers_by_hand(command) -> None:
-    found = _found(command, "--users 500 --samples 100 --epsilon 1 --dimension 4 --sparsity 2 --smoothness 3")
+    found = _found(command, "--users 500 --samples 100 --epsilon 1 --dimension 4 --sparsity 2")
 
     def value(*key: str) -> float:
         return found[key]["value"]
@@ -40,8 +40,8 @@ def test_numbers_of_the_papers_by_hand(command) -> None:
         9 * math.exp(-500 / 60) + 4 * math.exp(-500 / 60)
     )
     assert value("Theorem 6 (i)", "lower bound, l_inf ball") == pytest.approx(16 / 50_000)
-    assert value("Theorem 9", "lower bound, density") == pytest.approx(50_000 ** (-6 / 8))
-    assert value("Table 5", "phase transition, density") == pytest.approx(500.0**7)
+    assert value("Theorem 9", "lower bound, density") == pytest.approx(50_000 ** (-2 / 4))
+    assert value("Table 5", "phase transition, density") == pytest.approx(500.0**3)
     assert found["Table 5", "phase transition, density"]["constants"] == "rate only"
     assert value("Theorem 4.1", "upper bound, Algorithm 2") == pytest.approx(
         7680 * value("Eq. 6", "variance of the ideal estimator")
