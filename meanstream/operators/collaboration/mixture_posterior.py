@@ -113,11 +113,13 @@ def mixture_mean(prior: MixturePrior, mean: Floats, variance: Floats, outside: F
     >>> mixture_mean(prior, np.array([2.0]), one, no)
     array([1.])
     """
-    value = np.empty(len(mean))
+    value, weight = np.empty(len(mean)), _relative(prior, prior.weight)
     for part in _blocks(prior, len(mean)):
         n = part.stop - part.start
         drawn, density, _, _ = _drawn(prior, mean[part], variance[part], outside[part])
-        value[part] = mean[part] - prior.width * _averaged(prior, prior.weight, drawn, density).astype(np.float64)[:n]
+        drawn *= density
+        away = mixture_sum(weight, drawn) / mixture_sum(weight, density)
+        value[part] = mean[part] - prior.width * away.astype(np.float64)[:n]
     return value
 
 
@@ -127,13 +129,9 @@ def _blocks(prior: MixturePrior, n: int) -> Iterator[slice]:
         yield slice(start, min(start + block, n))
 
 
-def _averaged(prior: MixturePrior, weight: Floats, columns: Floats32, density: Floats32) -> Floats32:
-    """Average over components by their densities, which are relative to the likeliest, and these weights.
-
-    Where what is likeliest has no weight in one of both priors, that one does not vanish.
-    """
-    relative = np.maximum(weight / np.maximum(prior.weight, prior.cautious), _LEAST).astype(np.float32)
-    return np.asarray(mixture_sum(relative, columns * density) / mixture_sum(relative, density), np.float32)
+def _relative(prior: MixturePrior, weight: Floats) -> Floats32:
+    """Give weights relative to those of the densities; where one of both priors has none, it does not vanish."""
+    return np.maximum(weight / np.maximum(prior.weight, prior.cautious), _LEAST).astype(np.float32)
 
 
 def _drawn(
@@ -157,13 +155,17 @@ def _drawn(
 def _posterior(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> tuple[Floats, Floats]:
     n, width = len(mean), prior.width
     away, density, precision, around = _drawn(prior, mean, variance, outside)
+    for_value, for_interval = _relative(prior, prior.weight), _relative(prior, prior.cautious)
     precision *= around  # the posterior variance of each component
-    first = _averaged(prior, prior.weight, away, density)
-    careful = _averaged(prior, prior.cautious, away, density)
+    drawn = away * density
+    first = mixture_sum(for_value, drawn) / mixture_sum(for_value, density)
+    normal = mixture_sum(for_interval, density)
+    careful = mixture_sum(for_interval, drawn) / normal
     away -= careful
     np.square(away, out=away)
     away += precision
-    second = _averaged(prior, prior.cautious, away, density) + (first - careful) ** 2
+    away *= density
+    second = mixture_sum(for_interval, away) / normal + (first - careful) ** 2
     return mean - width * first.astype(np.float64)[:n], (width**2 * second.astype(np.float64))[:n]
 
 
