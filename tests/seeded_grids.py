@@ -17,7 +17,7 @@ from tests.kept_durations import SLOW
 
 LEAST = 3
 """Parameters; a test with fewer is no grid."""
-LONG = 2.0
+LONG = 1.0
 """Seconds of all parameters together; a faster grid runs whole."""
 
 

@@ -162,7 +162,7 @@ def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> W
 
     Notes
     -----
-    **Privacy.** The digests are keyed with the secret of the store: whoever has the store's file alone cannot test a
+    **Privacy.** The digests are keyed with the secret of the store: anyone who has the store's file alone cannot test a
     guess of a value. Two rows of different content share one with a probability of 2**-64.
     """
     keyed = noise.derived(ROWS_READ, {})

@@ -15,7 +15,7 @@ ALIKE = 1.02
 
 
 class FittedPopulation(Protocol):
-    """What everybody's releases say: public, computed once per snapshot."""
+    """What everyone's releases say: public, computed once per snapshot."""
 
     def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
         """Private: answer each agent, given its own raw mean."""

@@ -81,7 +81,7 @@ def collaboration_answers(trial: CollaborationTrial) -> None:
 
 
 def collaboration_without_releases(trial: CollaborationTrial) -> None:
-    """Check that everybody learns alone where nobody has released."""
+    """Check that everyone learns alone where no one has released."""
     nobody = _take(trial.releases, np.zeros(0, np.int64))
     answer = trial.collaboration.fit(nobody, np.zeros(0)).estimate(trial.own)
     alone = np.allclose(answer.value, trial.own.mean, rtol=1e-12) and bool((answer.class_size == 1).all())

@@ -19,7 +19,7 @@ def forget_user(store: Store, name: str) -> ForgottenAgent:
     Raises
     ------
     StoreError
-        If the store is of another kind or does not have the user, or somebody reads the store meanwhile.
+        If the store is of another kind or does not have the user, or someone reads the store meanwhile.
 
     Notes
     -----

@@ -382,7 +382,10 @@ def test_what_is_rejected_may_go_to_a_topic_of_dead_letters() -> None:
         (lambda: RunRounds(rounds_settings()), "user must name a field of the samples, got 'user'; the samples have"),
         (lambda: ReleaseMeans(SETTINGS, fields=SampleFields(agent="")), "agent must be a name or a function, got ''"),
         (lambda: ReleaseMeans(SETTINGS, fields=SampleFields(time=3)), "time must be a name or a function, got 3"),  # type: ignore[arg-type]
-        (lambda: ReleaseMeans(SETTINGS, EngineOptions(max_future=-1.0)), "max_future must be at least 0, got -1.0"),
+        (
+            lambda: ReleaseMeans(SETTINGS, EngineOptions(max_future=-1.0)),
+            "max_future must be at least 0 and finite, got -1.0",
+        ),
     ],
 )
 def test_a_schema_without_a_field_is_one_line_before_anything_runs(make: Any, message: str) -> None:

@@ -48,7 +48,7 @@ class Plan(EstimatorTraits):
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
         the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ. It
-        never costs: where one report of each user on [-1, 1] is predicted to be as good, everybody sends that.
+        never costs: where one report of each user on [-1, 1] is predicted to be as good, everyone sends that.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially: few users lie far from all others. Left
         out, nothing is assumed of them: without a declared spread everyone reports on [-1, 1], with one the interval

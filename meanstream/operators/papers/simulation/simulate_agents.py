@@ -28,7 +28,7 @@ def simulate(config: SimulationConfig, track: Track = iter) -> SimulationResult:
 
 
 def simulate_local(config: SimulationConfig, track: Track = iter) -> SimulationResult:
-    """Simulate agents that never ask anybody; the interval is Student's, or normal where the variance is known.
+    """Simulate agents that never ask anyone; the interval is Student's, or normal where the variance is known.
 
     Examples
     --------

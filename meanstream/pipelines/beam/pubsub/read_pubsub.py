@@ -137,7 +137,7 @@ class Message(PubsubMessage):  # type: ignore[misc]
 
 
 class MessageCoder(coders.Coder):  # type: ignore[misc]
-    """Private: a message's data and id. Attributes, times and the ordering key stay behind: nobody reads them."""
+    """Private: a message's data and id. Attributes, times and the ordering key stay behind: no one reads them."""
 
     def encode(self, value: PubsubMessage) -> bytes:
         """Id, then data."""

@@ -51,8 +51,8 @@ def replay_rounds(
     with refusing_options():
         estimator = rounds_default_estimator(None, window, alone=True)
     options: dict[str, Any] = {
-        "lower": LOWER,
-        "upper": UPPER,
+        "lower": f"{LOWER:g}",
+        "upper": f"{UPPER:g}",
         "epsilon": epsilon,
         "window": window,
         "estimator": estimator,

@@ -35,7 +35,7 @@ ENDLESS_SHOWN = 100
 
 
 def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
-    """Print the facts, as a record of the registry of deployments if that is asked for."""
+    """Print the facts, as a record of the registry of deployments if that is requested."""
     with refusing_options():
         settings = options.settings()
         collaboration = explain_command_collaboration(replace(options, mode=settings.mode), settings)

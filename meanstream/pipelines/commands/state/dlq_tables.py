@@ -30,7 +30,7 @@ def list_dead_letters(*, dead_letters: str, store: Path | None, as_json: bool) -
         return
     columns = ("reason", "source", "partition", "records", "first", "last", "bytes")
     _print_table(columns, [{**group, "bytes": _sizes(group)} for group in groups])
-    _tell_unreadable(letters)
+    _print_unreadable(letters)
 
 
 def show_dead_letters(
@@ -64,7 +64,7 @@ def show_dead_letters(
     )
     if len(found) > limit:
         sys.stderr.write(f"{len(found) - limit:,} more: see --limit\n")
-    _tell_unreadable(letters)
+    _print_unreadable(letters)
 
 
 def _read(place: str, store: Path | None) -> DeadLetters:
@@ -156,6 +156,6 @@ def _cell(value: Any) -> str:
     return "-" if value is None else printable(str(value))
 
 
-def _tell_unreadable(letters: DeadLetters) -> None:
+def _print_unreadable(letters: DeadLetters) -> None:
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")

@@ -39,7 +39,7 @@ def move_agents_of_partition(*, from_: Path, to: Path, partition: int, secret_fi
         raise BadOption(str(error)) from None
     finally:
         giver.close()
-    _tell(facts, as_json=as_json)
+    _print_facts(facts, as_json=as_json)
 
 
 def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
@@ -64,7 +64,7 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
 
 
 def _begun_taker(path: Path) -> Store | None:
-    """Open the other store; None if whoever made it was killed before it had settings."""
+    """Open the other store; None if anyone who made it was killed before it had settings."""
     try:
         taker = Store.amend(path)
     except EmptyStoreError:
@@ -76,7 +76,7 @@ def _begun_taker(path: Path) -> Store | None:
 
 
 def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named: bool) -> Store:
-    """Make the other store, or go on making it where somebody was killed."""
+    """Make the other store, or go on making it where someone was killed."""
     made = [] if named or not _write_secret(secret_path(path), secret) else [secret_path(path)]
     try:
         taker = Store.open(path, settings=settings, secret=secret)
@@ -89,9 +89,9 @@ def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named
 
 
 def _write_secret(path: Path, secret: bytes) -> bool:
-    """Put the key beside the new store, for its owner alone; say whether it was not there yet.
+    """Put the key next to the new store, for its owner alone; say whether it was not there yet.
 
-    One that was begun is ended: whoever wrote it was killed. Another one is not written over, and nothing is written
+    One that was begun is ended: anyone who wrote it was killed. Another one is not written over, and nothing is written
     to a file that others may read.
     """
     try:
@@ -110,7 +110,7 @@ def _write_secret(path: Path, secret: bytes) -> bool:
     return not found
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_options_json(facts)
         return

@@ -64,7 +64,7 @@ def show_store(*, store: Path, as_json: bool) -> None:
             opened.close()
     except StoreError as error:
         raise BadOption(str(error)) from None
-    _tell(facts, as_json=as_json)
+    _print_facts(facts, as_json=as_json)
 
 
 def adopt_in_store(store: Path, typed: Mapping[str, str | None], *, older_copy: bool, as_json: bool) -> None:
@@ -85,7 +85,7 @@ def adopt_in_store(store: Path, typed: Mapping[str, str | None], *, older_copy: 
         )
     except StoreError as error:
         raise BadOption(str(error)) from None
-    _tell(record, as_json=as_json)
+    _print_facts(record, as_json=as_json)
 
 
 def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[s
         opened.close()
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_options_json(facts)
         return
