@@ -24,8 +24,6 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.secret_source import SECRET_VARIABLE
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
-
     from meanstream.streaming.agents.public_population import PublicPopulation
 
 STATE_VERSION = 1
@@ -130,8 +128,8 @@ class CollaborativeMean(base.MiniBatchRegressor):
         """Take one sample, and release if the schedule says so."""
         self._learn([_name(x.get(self.agent))], np.array([valid_float("y", y)]))
 
-    def learn_many(self, X: pd.DataFrame, y: pd.Series) -> None:
-        """Take samples in the order of the rows."""
+    def learn_many(self, X: Any, y: Any) -> None:
+        """Take samples in the order of the rows of a frame of pandas."""
         if self.agent in X.columns:
             self._learn([_name(one) for one in X[self.agent].tolist()], np.asarray(y, np.float64))
 
@@ -139,12 +137,10 @@ class CollaborativeMean(base.MiniBatchRegressor):
         """Public: the agent's mean by the releases; the middle of the bounds before the first."""
         return self._predicted(_name(x.get(self.agent)))
 
-    def predict_many(self, X: pd.DataFrame) -> pd.Series:
+    def predict_many(self, X: Any) -> Any:
         """Public: as `predict_one`, of each row."""
-        import pandas as pd  # noqa: PLC0415 - only where there are frames
-
         column = X[self.agent].tolist() if self.agent in X.columns else [None] * len(X)
-        return pd.Series([self._predicted(_name(one)) for one in column], index=X.index, dtype=float)
+        return X.assign(mean=[self._predicted(_name(one)) for one in column])["mean"].astype(float)
 
     def estimate_one(self, x: dict[Any, Any]) -> dict[str, float]:
         """Private: the agent's mean given its own samples, with a 95 % interval; for this agent only.
