@@ -68,7 +68,7 @@ def test_every_local_estimator_is_here() -> None:
 
 
 @pytest.mark.parametrize("check", ESTIMATOR_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", [*CASES, *CENTRAL])
+@pytest.mark.parametrize("case", [*CASES, *sorted(CENTRAL)])
 def test_every_estimator_keeps_to_the_checks_that_others_may_import(case: str, check: Any) -> None:
     check(EstimatorTrial(estimator_of(case), CASES[case][2] if case in CASES else 0))
 
