@@ -69,11 +69,16 @@ def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any
         )
 
 
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Give settings as a store reads them back: thresholds are a list there."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+
+
 def require_same_identity(
     identity: Mapping[str, Any], settings: Mapping[str, Any], secret: bytes, *, what: str = "state"
 ) -> None:
     """Compare with what a state began with, before anything of it is read."""
-    saved = identity["settings"]
+    saved, settings = _as_json(identity["settings"]), _as_json(settings)
     _require_same_histogram(saved, settings, what)
     # What one side lacks may follow from another setting that differs: an edition from the estimator.
     for name in sorted(

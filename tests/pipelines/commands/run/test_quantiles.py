@@ -105,9 +105,7 @@ def test_a_store_goes_on_with_its_histogram_and_other_quantiles(folder: Path) ->
     found = asks("get", "N0", "--store", str(folder / "state.db"), "--json").json
     assert told(found) == ([0.25], [30.0])
     ran = run_agents(folder, exceeds="20")
-    assert ran.message.startswith(
-        "exceeds must be (30.0,) as in the store that is continued, got (20.0,): a store keeps"
-    )
+    assert ran.message.startswith("exceeds must be [30.0] as in the store that is continued, got [20.0]: a store keeps")
     assert (folder / "releases.jsonl").read_bytes() == before
     report = asks("report", str(folder / "report.html"), "--store", str(folder / "state.db"))
     assert report.code == 0, report.err
