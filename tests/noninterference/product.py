@@ -17,10 +17,9 @@ from pyarrow import parquet
 
 from meanstream.pipelines.commands.explain import explain_rounds
 from meanstream.pipelines.commands.report import report_charts as charts
-from meanstream.pipelines.commands.run import opening
+from meanstream.pipelines.commands.run import opening, run_engine
 from meanstream.pipelines.commands.run import progress_line as progress
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
-from meanstream.streaming import crash
 from meanstream.streaming.agents.ledger_forecast import LedgerForecast
 from meanstream.streaming.crash import CrashHook
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -138,7 +137,7 @@ class Watched:
             patch.setattr(opening, "stopping_on_signals", heard)
             patch.chdir(self.folder)
             if die is not None:
-                patch.setattr(crash, "no_crash", die)
+                patch.setattr(run_engine, "no_crash", die)
             for kind in (progress.Progress, progress.LoggedProgress):
                 patch.setattr(kind, "__call__", self._looking(kind.__call__, options))
             ran = asks(*words, *arguments(options), environment=ENVIRONMENT)
