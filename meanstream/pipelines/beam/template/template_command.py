@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 DATAFLOW = "DataflowRunner"
-HERE = ("config", "store", "json", "quiet", "log_format", "runner", "runner_arg")
-"""Options of the command alone: no store is made, as on other runners."""
+HERE = ("config", "said", "store", "json", "quiet", "log_format", "runner", "runner_arg")
+"""Options of the command alone, and which were typed: no store is made, as on other runners."""
 SAME = {"secret_file": "secret"}
 """Parameters of a template that have another name."""
 
