@@ -55,7 +55,8 @@ class Recorder:
     def listening(self) -> Iterator[Recorder]:
         """Stand for both, in every module of estimators that imported them."""
         stands_for = {"central_noised": self.noised, "central_noisy_argmax": self.noisy_argmax}
-        known = [module for name, module in sys.modules.items() if name.startswith("meanstream.operators.estimators.")]
+        homes = ("meanstream.operators.estimators.", "meanstream.operators.papers.")
+        known = [module for name, module in sys.modules.items() if name.startswith(homes)]
         with ExitStack() as patches:
             for module in known:
                 for name, instead in stands_for.items():
