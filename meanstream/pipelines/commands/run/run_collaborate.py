@@ -207,7 +207,7 @@ def _dry_run(options: CollaborateOptions, made: Collaboration) -> None:
     """Refuse what a run would refuse; otherwise say what it would answer, from what."""
     with refusing_to_open():
         made.open_releases().close()
-        store = {"place": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
+        store = {"path": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
     facts: dict[str, Any] = {"releases": made.releases, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}

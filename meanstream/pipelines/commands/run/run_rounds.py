@@ -219,12 +219,12 @@ def dry_run_rounds(options: RoundsOptions) -> None:
     facts["allowed_lateness"] = f"{lateness.text}: {lateness.why}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
-    dry_run_facts(facts, _told, as_json=options.json)
+    dry_run_facts(facts, _fact_text, as_json=options.json)
 
 
 def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
-    place = {"place": str(options.store), "name": settings.name}
+    place = {"path": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "users": 0}
@@ -232,7 +232,7 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
         return {**place, **asdict(rounds_budgets(options.store).summary)}
 
 
-def _told(fact: Any) -> str:
+def _fact_text(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
     if "window" in fact:
@@ -241,9 +241,9 @@ def _told(fact: Any) -> str:
         )
         return f"epsilon {fact['epsilon']:g} for all that a user sends in a window of {fact['window']}, {limit}"
     if not fact["users"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact)}"
+        return f"{fact['path']}, which will begin; {dry_run_name(fact)}"
     return (
-        f"{fact['place']}, {dry_run_name(fact)}, "
+        f"{fact['path']}, {dry_run_name(fact)}, "
         f"which continues with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
         f"{fact['at_budget']:,} cannot pay for another report"
     )
