@@ -289,7 +289,7 @@ def test_a_dry_run_of_the_statistician_looks_at_its_topics_and_makes_none(
     dry = {**two.statistician, "dry_run": True}
     told = two.run(dry)
     assert told["from_reports"] == two.place("reports")
-    assert told["store"] == {"place": str(two.folder / "statistician.db"), "name": "weekly", "begun": False}
+    assert told["store"] == {"path": str(two.folder / "statistician.db"), "name": "weekly", "begun": False}
     assert not (two.folder / "statistician.db").exists()
     assert two.values("stages") == two.values("means") == []
     missing = f"kafka://{broker_address}/no-such-reports"

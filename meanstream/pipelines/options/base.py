@@ -95,7 +95,7 @@ ConfigOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, cli_option("Output as one JSON object.", OUTPUT, "--json")]
-DEFERRED = ConfigDict(defer_build=True, extra="forbid")
+DEFERRED = ConfigDict(defer_build=True, extra="forbid", coerce_numbers_to_str=True)
 """Of classes of options: `--help` needs no validator."""
 
 

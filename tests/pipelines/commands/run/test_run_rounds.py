@@ -308,7 +308,7 @@ def test_a_changed_report_in_the_ledger_is_found(folder: Path) -> None:
 def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None:
     before = files(folder)
     told = run(folder, "--dry-run", "--json").json
-    assert told["store"] == {"place": str(folder / "rounds.db"), "name": "test", "users": 0}
+    assert told["store"] == {"path": str(folder / "rounds.db"), "name": "test", "users": 0}
     assert told["privacy"] == {"epsilon": 1.0, "window": "7d", "user_budget": None}
     assert files(folder) == before
     assert run(folder, user_budget=2).code == 0
@@ -326,7 +326,7 @@ def test_a_dry_run_of_the_statistician_touches_nothing(folder: Path) -> None:
     side |= {"from_reports": folder / "reports.jsonl", "stages": folder / "s.jsonl", "store": folder / "other.db"}
     before = files(folder)
     told = run(folder, "--dry-run", "--json", **side).json
-    assert told["store"] == {"place": str(folder / "other.db"), "name": "test", "begun": False}
+    assert told["store"] == {"path": str(folder / "other.db"), "name": "test", "begun": False}
     assert told["from_reports"] == str(folder / "reports.jsonl")
     assert files(folder) == before
     assert run(folder, **side).code == 0
