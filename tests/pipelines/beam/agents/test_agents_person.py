@@ -36,8 +36,11 @@ def _releases(transform: ReleaseMeans) -> Any:
     return beam.ptransform_fn(lambda pcoll: (pcoll | transform).releases)()
 
 
-def released(elements: Sequence[Any], person: str | None = None, **changes: Any) -> tuple[list[bytes], dict[str, int]]:
-    transform = ReleaseMeans(LIMITED, fields=SampleFields(person=person), **changes)
+def released(
+    elements: Sequence[Any], person: str | None = None, *, final_release: bool = True, **changes: Any
+) -> tuple[list[bytes], dict[str, int]]:
+    options = EngineOptions(final_release=final_release)
+    transform = ReleaseMeans(LIMITED, options, fields=SampleFields(person=person), **changes)
     made, counters = run(elements, _releases(transform))
     return release_lines(made, LIMITED), counters
 
