@@ -8,14 +8,16 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from pydantic import ConfigDict
 
 from meanstream.pipelines.options.declared import OPERATION, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.typed import is_typed_number
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
 
 T = TypeVar("T")
 
@@ -95,7 +97,7 @@ ConfigOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, cli_option("Output as one JSON object.", OUTPUT, "--json")]
-DEFERRED = ConfigDict(defer_build=True, extra="forbid", coerce_numbers_to_str=True)
+DEFERRED: ConfigDict = {"defer_build": True, "extra": "forbid", "coerce_numbers_to_str": True}
 """Of classes of options: `--help` needs no validator."""
 
 

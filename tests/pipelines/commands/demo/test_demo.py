@@ -141,8 +141,7 @@ def test_the_flights_are_written_over_nothing_else(tmp_path: Path) -> None:
             assert sum(1 for _ in file) == 336_776
     told = meanstream("demo", "flights", str(place))
     assert told.out.decode().startswith(f"{place}: 336,776 flights\n")
-    (tmp_path / "config.yaml").write_text(f"file: {place}\n")
-    told = meanstream("demo", "flights", "--config", str(tmp_path / "config.yaml"), "--json")
+    told = meanstream("demo", "flights", str(place), "--json")
     found = json.loads(told.out)
     assert (found["file"], found["flights"]) == (str(place), 336_776)
     assert {"tailnum", "dep_delay", "time_hour"} < set(found["columns"])

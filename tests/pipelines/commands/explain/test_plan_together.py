@@ -58,9 +58,11 @@ def test_what_cannot_be_added_up_is_one_line(configs: list[Any], said: str, tmp_
     assert said in together(tmp_path, *configs).message
 
 
-def test_explain_says_which_deployment_it_is() -> None:
+def test_explain_says_which_deployment_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = ["--lower", "0", "--upper", "1", "--epsilon", "1"]
     for command in (["agents", *typed, "--delta", "1e-6"], ["rounds", *typed, "--window", "7d", "--users", "500"]):
-        assert "name            fuel\n" in meanstream("explain", *command, "--name", "fuel").out.decode()
         assert "name            the store makes one" in meanstream("explain", *command).out.decode()
-        assert meanstream("explain", *command, "--name", "fuel", "--json").json["name"] == "fuel"
+        with monkeypatch.context() as patch:
+            patch.setenv("MEANSTREAM_NAME", "fuel")
+            assert "name            fuel\n" in meanstream("explain", *command).out.decode()
+            assert meanstream("explain", *command, "--json").json["name"] == "fuel"
