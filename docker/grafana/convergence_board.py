@@ -200,6 +200,22 @@ BOARD = Board(
             ],
         ),
         Row(
+            title="What covariates explain",
+            panels=[
+                Panel(
+                    title="Share of the variance of means that covariates explain",
+                    description=(
+                        "0: the declared attributes of agents say nothing about their means. 1: they say all. The "
+                        "effects are learned from public releases; the page and reports name them by attribute."
+                    ),
+                    queries=[Query(f"meanstream_covariates_explained_ratio{HERE}")],
+                    unit="percentunit",
+                    empty="no covariates are declared",
+                    width=24,
+                ),
+            ],
+        ),
+        Row(
             title="Means that move",
             panels=[
                 Panel(

@@ -139,7 +139,8 @@ PUBLIC_METRICS = {
         "drift_warnings",
         "budget_spent_ratio_max", "released_class_size_median", "released_half_width_median", "input_lag_events",
         "prior_components",
-        "prior_spread", "prior_count_ratio", "dependence_ratio", "budget_spent_ratio", "released_class_size",
+        "prior_spread", "prior_count_ratio", "dependence_ratio", "covariates_explained_ratio", "budget_spent_ratio",
+        "released_class_size",
         "released_half_width",
         "budget_left_seconds",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
@@ -161,7 +162,7 @@ PUBLIC_METRICS = {
         "events", "received_releases", "estimates", "refreshes", "agents", "releasing_agents",
         "released_half_width", "released_half_width_median", "released_class_size", "released_class_size_median",
         "prior_components", "prior_spread", "prior_count_ratio", "answer_lag_seconds", "ready", "events_per_second",
-        "dependence_ratio", "input_silent_seconds",
+        "dependence_ratio", "covariates_explained_ratio", "input_silent_seconds",
         "start_timestamp_seconds", "kafka_connected",
     },
     "StatisticianMetrics": {

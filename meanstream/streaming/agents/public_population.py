@@ -86,6 +86,12 @@ class PublicPopulation:
         dependent = self.description.get("dependent")
         return None if dependent is None else float(dependent["ratio"])
 
+    @property
+    def explained_by_covariates(self) -> float | None:
+        """Share of the variance of means that the learned effects of covariates explain; None without covariates."""
+        covariates = self.description.get("covariates")
+        return None if covariates is None else float(covariates["explained"])
+
 
 def population_count_probability(description: Mapping[str, Any]) -> float | None:
     """Public: how likely means, or their spread, go with counts in a population; None where no one has asked."""

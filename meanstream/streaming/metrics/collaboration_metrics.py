@@ -14,7 +14,8 @@ from meanstream.streaming.sources.received_releases import NOT_RECEIVED
 
 _OF_RELEASES = (
     *("agents", "released_half_width_median", "released_class_size_median"),
-    *("prior_components", "prior_spread", "prior_count_ratio", "dependence_ratio", "answer_lag_seconds"),
+    *("prior_components", "prior_spread", "prior_count_ratio", "dependence_ratio", "covariates_explained_ratio"),
+    "answer_lag_seconds",
 )
 
 

@@ -258,6 +258,7 @@ class Metrics(Collector):
             "prior_spread": population.spread,
             "prior_count_ratio": population.goes_with_count,
             "dependence_ratio": population.dependence or 1.0,
+            "covariates_explained_ratio": population.explained_by_covariates,
         }
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:

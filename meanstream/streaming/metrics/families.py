@@ -22,6 +22,7 @@ GAUGES = {
     "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
     "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
     "dependence_ratio": "Long-run variance over that of neighboring samples; 1 until releases show dependence.",
+    "covariates_explained_ratio": "Share of the variance of means that covariates explain; none without covariates.",
     "answer_lag_seconds": "The clock minus the event time that agents were answered up to, when they last were.",
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",

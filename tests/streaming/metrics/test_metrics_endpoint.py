@@ -53,6 +53,7 @@ def test_metrics_before_the_first_turn() -> None:
         "prior_spread",
         "prior_count_ratio",
         "dependence_ratio",
+        "covariates_explained_ratio",
         "input_lag_events",
     ):
         assert f"\nmeanstream_{absent} " not in text

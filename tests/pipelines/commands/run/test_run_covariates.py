@@ -54,6 +54,8 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     assert {name: event[name] for name in found["N1"]} == found["N1"]
     last = store_report.report_convergence_of_store(folder / "state.db", own_settings(folder / "state.db"))[1]
     assert last is not None
+    assert last.explained_by_covariates == learned["explained"]
+    assert 0 < learned["explained"] < 1
     (part,) = store_report.covariates_parts(last.description["covariates"])
     assert part.text.startswith("Declared public covariates explain")
     assert [row[0] for row in part.table] == ["engine", "seats", "number of samples"]
