@@ -77,7 +77,7 @@ class FrameReleases:
 
     def sentences(self, person: str | None) -> tuple[str, ...]:
         """Say what is protected, what was spent and which rows are in no release."""
-        found = [_protected(self.settings, person, self.samples), *self._spent(), *self._unused()]
+        found = [_protected(self.settings, person, self.samples, len(self.forgotten)), *self._spent(), *self._unused()]
         return tuple(found)
 
     def _spent(self) -> Iterator[str]:
@@ -116,12 +116,15 @@ class FrameReleases:
         if over:
             yield f"{over:,} rows do not count: beyond {settings.per_person} of one person in a group"
         if self.forgotten:
-            yield f"{len(self.forgotten):,} groups are left out: the store has forgotten them"
+            one = len(self.forgotten) == 1
+            left_out = "1 group is" if one else f"{len(self.forgotten):,} groups are"
+            yield f"{left_out} left out: the store has forgotten {'it' if one else 'them'}"
         if samples.dropped:
             yield f"{samples.dropped:,} rows with a missing value were left out; which rows have one is public"
 
 
-def _protected(settings: AgentsSettings, person: str | None, samples: FrameSamples) -> str:
+def _protected(settings: AgentsSettings, person: str | None, samples: FrameSamples, forgotten: int) -> str:
+    """Say what is protected; a person may have been in each group that is forgotten, whose releases stay public."""
     said = f"({settings.epsilon:g}, {settings.delta:g})-differentially private towards "
     if person is None:
         return f"{said}the value of one row; public: which groups there are and how many rows they have"
@@ -129,10 +132,11 @@ def _protected(settings: AgentsSettings, person: str | None, samples: FrameSampl
         f"all rows of one person (column {person!r}) in a group, of which at most {settings.per_person} count; public: "
         "which groups there are, how many rows they have and whose these are"
     )
-    most = samples.groups_of_a_person()
+    most = samples.groups_of_a_person() + forgotten
     if most < 2:
         return said
-    return f"{said}. A person in {most} groups, the most here, has epsilon {settings.epsilon_over(most):.3g}"
+    those = "the most here" if not forgotten else f"the most here with the forgotten {forgotten:,}"
+    return f"{said}. A person in {most} groups, {those}, has epsilon {settings.epsilon_over(most):.3g}"
 
 
 def _calls_add_up(settings: AgentsSettings) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DRAWN = 30
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
+WIDE = 0.6
+"""Width of a median interval, as a part of the bounds, from which on a result says that it says little."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -169,7 +171,7 @@ class PrivateMeans(PrivateFrame):
             columns["noise_variance"] = every.noise_variance
         return cls(
             table=table,
-            notes=released.sentences(person),
+            notes=(*released.sentences(person), *_wide_answers(table, released.settings)),
             level=level,
             keys=tuple(keys),
             original=frame,
@@ -211,3 +213,15 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
             cast = table.column(name).cast(schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, cast)
     return table
+
+
+def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
+    """Say so where intervals fill most of the bounds, and so say hardly more than the bounds do."""
+    if not len(table):
+        return
+    widths = np.subtract(table["upper"].to_numpy(), table["lower"].to_numpy()) / (settings.upper - settings.lower)
+    if (half := float(np.median(widths))) > WIDE:
+        yield (
+            f"Half of the intervals are at least {half:.0%} as wide as the bounds, and say little: a larger epsilon or "
+            "more rows per group help (`plan_means` compares epsilons)"
+        )

@@ -60,7 +60,7 @@ def private_windows(
     frame : data frame
         As for `private_means`.
     by : str
-        Column that says whose sample a row is.
+        Column of the user whose row it is, who is protected. (In `private_means` it is the column of groups.)
     value, time : str
         Column of numbers, and of event times (timestamps, dates or seconds).
     lower, upper : float

@@ -85,6 +85,12 @@ def test_what_is_protected_is_said_with_the_price_of_several_groups() -> None:
     assert of_patients(alone).guarantee.endswith("and whose these are")
 
 
+def test_intervals_that_fill_the_bounds_are_said_to_say_little() -> None:
+    said = "as wide as the bounds, and say little"
+    assert said in of_patients(epsilon=0.05).notes[-1]
+    assert not any(said in note for note in of_patients(epsilon=20.0).notes)
+
+
 @pytest.mark.parametrize("kind", [str, "category"])
 def test_persons_may_be_texts_and_categories(kind: Any) -> None:
     frame = STAYS.to_pandas()

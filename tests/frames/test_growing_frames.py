@@ -275,7 +275,7 @@ def test_a_forgotten_group_is_left_out_and_its_rows_are_gone(still_there: bool, 
     found = monthly(rest, store)
     assert set(found.to_arrow().column("ward").to_pylist()) == {f"W{g}" for g in range(GROUPS) if g != 3}
     assert rows_of(found) == {2 * MONTH}
-    assert found.notes[2] == "1 groups are left out: the store has forgotten them"
+    assert found.notes[2] == "1 group is left out: the store has forgotten it"
     assert public(found)[:GROUPS] == public(first)  # public releases stay public
     opened = Store.read(store)
     number = opened.agents().index("W3")
