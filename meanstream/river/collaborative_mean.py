@@ -148,9 +148,14 @@ class CollaborativeMean(base.MiniBatchRegressor):
         Raises
         ------
         KeyError
-            If the agent has no sample, or no one has released anything yet.
+            If the row names no agent, the agent has no sample, or no one has released anything yet.
         """
-        number = self._numbers[_name(x.get(self.agent)) or ""]
+        name = _name(x.get(self.agent))
+        if name is None:
+            raise KeyError(f"x must have the field {self.agent!r} (agent= names another), got {', '.join(map(str, x))}")
+        if name not in self._numbers:
+            raise KeyError(f"the agent must have a sample, got {name!r}")
+        number = self._numbers[name]
         people = self._population()
         if people is None:
             raise KeyError("no agent has released anything yet")
