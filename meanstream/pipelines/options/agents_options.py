@@ -68,7 +68,7 @@ class AgentsOptions(AgentSideOptions):
     answer_tokens: Annotated[
         Path | None,
         cli_option(
-            "YAML file of AGENT: TOKEN for --answers; the empty name is for all agents; default: a new token for all agents.",
+            "YAML file of AGENT: TOKEN for --answers; the empty name is for all agents. Default: a new token for all.",
             OPERATION,
             shows=False,
             host="engine",
