@@ -20,6 +20,7 @@ from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.servers.support.broker import free_ports
 from tests.servers.support.kafka_sinks import read
 from tests.servers.support.programs import Command
+from tests.servers.support.wait_until import wait_until
 
 NewTopic = Callable[..., str]
 KEY = {"MEANSTREAM_SECRET": SECRET}
@@ -44,10 +45,15 @@ class Shared:
 
     def send(self, hour: int, partition: int, *users: str) -> None:
         producer = Producer({"bootstrap.servers": self.address})
+        wait_until(lambda: partition in producer.list_topics(self.topic, 10).topics[self.topic].partitions, 30)
+        errors: list[Any] = []
         for second, user in enumerate(users):
             sample = {"user": user, "value": second % 7, "time": BEGAN + hour * HOUR + second}
-            producer.produce(self.topic, json.dumps(sample), partition=partition)
+            producer.produce(
+                self.topic, json.dumps(sample), partition=partition, on_delivery=lambda error, _: errors.append(error)
+            )
         assert producer.flush(30) == 0
+        assert errors == [None] * len(users)  # a partition that was just added is not yet known everywhere
 
     def run(self, store: str, partitions: str) -> Ran:
         named = {
