@@ -173,7 +173,8 @@ OffsetsOption = Annotated[
     ),
 ]
 AskedStoreOption = Annotated[
-    Path, cli_option("Store of the run, for its settings if no bounds and no budget are given.", INPUT)
+    Path,
+    cli_option("Store of the run, for its settings if no bounds and no budget are given.", INPUT, show_default=False),
 ]
 RegistryOption = Annotated[
     bool,

@@ -145,6 +145,8 @@ class AgentShard:
             self._forgotten.append(place)
             return
         other = f"forgotten-{place}"
+        while other in self._places:  # agents choose their names
+            other += "-"
         del self._places[name]
         self._places[other] = place
         self.agents.names[place] = other

@@ -75,6 +75,21 @@ def test_nothing_private_of_an_agent_is_left_in_the_bytes_and_what_it_spent_stay
     assert any(b'"other"' in line for line in after)
 
 
+def test_an_agent_that_has_the_name_of_a_forgotten_one_keeps_its_own_releases() -> None:
+    """Names are chosen by whoever sends: one may be what a shard writes in place of an erased name."""
+    points = {"released": POINTS["released"], "shy": POINTS["shy"], "forgotten-1": POINTS["other"]}
+    lines = []
+    for forgets in (False, True):
+        state = fresh_state()
+        made = public(life(state, part(0, points), 0))
+        if forgets:
+            send(state, ForgetAgent("shy"))
+        made += public(life(state, part(1, points), 1))
+        lines.append([line for line in made if b'"forgotten-1"' in line])
+    assert len(lines[0]) > 1
+    assert lines[0] == lines[1]
+
+
 class Estimates(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: Any) -> Any:
         return (pcoll | CollaborateAgents(SETTINGS, refresh=HOUR, shards=2)).estimates | SingleEvents(SETTINGS)
