@@ -17,10 +17,8 @@ from tests.kept_durations import SLOW
 
 LEAST = 3
 """Parameters; a test with fewer is no grid."""
-LONG = 1.0
+LONG = SLOW
 """Seconds of all parameters together; a faster grid runs whole."""
-
-
 FIGURES = "tests/statistical/"
 """Where each file is a grid of its slow tests."""
 
@@ -41,7 +39,7 @@ def seed_of_commit() -> str:
 
 
 def drawn_out(items: Iterable[Collected], durations: dict[str, float], seed: str) -> set[str]:
-    """Return the node ids that this seed leaves out: two thirds of each slow grid, whose rest is at least one test."""
+    """Return the node ids that this seed leaves out: all of each slow grid but a third, rounded down, and at least one test."""
     grids: defaultdict[str, list[str]] = defaultdict(list)
     for item in items:
         function, bracket, _ = item.nodeid.partition("[")
@@ -57,5 +55,5 @@ def drawn_out(items: Iterable[Collected], durations: dict[str, float], seed: str
     out: set[str] = set()
     for names in grids.values():
         if len(names) >= LEAST and sum(durations.get(name, 0.0) for name in names) > LONG:
-            out.update(sorted(names, key=rank)[-(-len(names) // 3) :])
+            out.update(sorted(names, key=rank)[len(names) // 3 :])
     return out
