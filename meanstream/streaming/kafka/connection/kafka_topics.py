@@ -28,6 +28,9 @@ WAIT_SECONDS = 15.0
 GONE_SECONDS = 10.0
 """A topic that is unknown for so long is taken as deleted: a broker that has just started may not know it yet."""
 
+UNLISTED_SECONDS = 1.0
+"""A topic that is unknown for so long is refused: a broker acknowledges a topic a moment before it lists it."""
+
 _NO_ID = "A" * 22  # sixteen zero bytes: a broker older than topic ids
 
 
@@ -73,7 +76,7 @@ def find_topic(admin: AdminClient, location: KafkaLocation) -> Topic | None:
 
 def require_topic(admin: AdminClient, location: KafkaLocation, operation: str) -> Topic:
     """Ask for a topic that must exist, and on which an operation ("READ", "WRITE") must be allowed."""
-    topic = find_topic(admin, location)
+    topic = _find_listed(admin, location, UNLISTED_SECONDS)
     if topic is None:
         known = sorted(name for name in admin.list_topics(timeout=WAIT_SECONDS).topics if not name.startswith("__"))
         hint = closest_valid(location.topic, known, listed="the brokers have")
@@ -94,10 +97,16 @@ def ensure_topic(
         except KafkaException as error:
             if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # someone else was faster
                 raise ValueError(_refused(location, error)) from None
-        end = time.monotonic() + WAIT_SECONDS
-        while find_topic(admin, location) is None and time.monotonic() < end:
-            time.sleep(0.05)
+        _find_listed(admin, location, WAIT_SECONDS)
     return require_topic(admin, location, operation)
+
+
+def _find_listed(admin: AdminClient, location: KafkaLocation, seconds: float) -> Topic | None:
+    """Ask for a topic until it is listed; None if that takes longer."""
+    end = time.monotonic() + seconds
+    while (topic := find_topic(admin, location)) is None and time.monotonic() < end:
+        time.sleep(0.05)
+    return topic
 
 
 class TopicWatch:
