@@ -222,6 +222,7 @@ class PersonalEstimates:
             local=own.mean,
             local_interval=local_interval,
             effective_class_size=answer.effective_class_size,
+            class_size=answer.class_size,
         )
 
     def _constants(self, time: float | None) -> dict[str, Any]:

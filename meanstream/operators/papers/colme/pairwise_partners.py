@@ -132,7 +132,8 @@ class PartnerGraph:
         """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""
         weight, value = _passing(pair, np.arange(self.rows))
         most = max(agents, len(self._degree))
-        return [np.bincount(self._reader, one, most)[reader] for one in (weight, value, weight > 0)]
+        columns = (weight, value, (weight > 0).astype(np.float64))
+        return [np.bincount(self._reader, one, most)[reader] for one in columns]
 
     def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:  # noqa: ARG002 - the graph decides
         """Return the agents whose pair with a reader passes the test."""
@@ -151,5 +152,5 @@ def _passing(pair: Mapping[str, Any], row: Ints) -> tuple[Floats, Floats]:
 
 def _add(sums: list[Floats], passing: tuple[Floats, Floats]) -> None:
     weight, value = passing
-    for place, one in enumerate((weight, value, weight > 0)):
+    for place, one in enumerate((weight, value, (weight > 0).astype(np.float64))):
         sums[place] += one

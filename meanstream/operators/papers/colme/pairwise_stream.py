@@ -20,7 +20,7 @@ from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Wo
 from meanstream.operators.validation import require
 
 _BETWEEN = "\x1f"  # no name holds a control character
-_OWN = ("agent", "count", "exact", "total", "mean", "spread", "last", "released")
+_OWN = ("agent", "count", "exact", "total", "mean", "spread", "last", "released", "seen")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +119,13 @@ class PairwiseStream:
             "statistic": self._statistic.init(rows, rows),
             "variance": {} if settings.scheme is None else settings.scheme.init(rows),
         }
-        kinds = {"mean": np.float64, "total": np.float64, "spread": np.float64}
+        kinds = dict.fromkeys(("mean", "total", "spread", "seen"), np.float64)
         self._own: dict[str, Any] = {name: np.zeros(1024, kinds.get(name, np.int64)) for name in _OWN}
         self._capacity = capacity
         self._node = np.zeros(0, np.int64)  # by number of the agent, -1 before its first sample
         self._nodes = self._present = 0
-        self._names: list[str] = []
+        self._names: list[str] = []  # by node
+        self.names: Sequence[str] = ()
         self._dirty_pairs: set[int] = set()
         self._dirty_own: set[int] = set()
 
@@ -141,11 +142,12 @@ class PairwiseStream:
             Names of all agents so far, by number.
         """
         point = self._grid.encode(value)
-        before = self._present
+        before, self.names = self._present, names
         node = self._join(agent, names)
         samples = SamplesInOrder(node, point, time, self._own["count"], self._own["exact"], present=before)
         self._dirty_own |= set(np.unique(node // BLOCK).tolist())
         made = [self._query(samples, which) for which in samples.turns()]
+        self._own["seen"][node] = time  # the last one of each stays
         found, sums = samples.totals()
         self._own["exact"][found] += sums
         return self._released(made, samples.time)
@@ -169,6 +171,12 @@ class PairwiseStream:
         """Private, for the agent only: the agents whose release passes its test, by name; itself is not named."""
         reader = int(self._node[agent])
         return [self._names[node] for node in self._layout.partners(self._state["pair"], reader, self._nodes).tolist()]
+
+    def seen_since(self, time: float) -> Ints:
+        """Return the numbers of the agents with a sample at `time` or later, in their order."""
+        seen = np.flatnonzero(self._node >= 0)
+        later: Ints = seen[self._own["seen"][self._node[seen]] >= time]
+        return later
 
     def counts(self) -> Ints:
         """Return the number of samples of each agent, by number."""
@@ -205,6 +213,7 @@ class PairwiseStream:
         """Give the agents their numbers again; refuse a capacity that is less than what there is."""
         rule = f"be at least {self._nodes}, the agents of the store"
         require(self._nodes <= self._capacity or self.settings.partners is not None, "max_agents", rule, self._capacity)
+        self.names = names
         agent = self._own["agent"][: self._nodes] - 1
         self._node = np.full(len(names), -1, np.int64)
         known = np.flatnonzero(agent >= 0)
@@ -279,7 +288,7 @@ class PairwiseStream:
 
     def _next(self, reader: Ints, degree: Ints) -> Ints:
         """Return the place of the partner that each reader queries next; -1 where none is in its class."""
-        place = (self._own["last"][reader] + 1) % np.maximum(degree, 1)
+        place: Ints = (self._own["last"][reader] + 1) % np.maximum(degree, 1)
         if self.settings.schedule == "round_robin":
             return place
         rejected, left = self._state["pair"]["rejected"], degree.copy()
@@ -320,15 +329,20 @@ class PairwiseStream:
         return scheme.step(self._state["variance"], row, index, count, noised)
 
     @property
+    def n_agents(self) -> int:
+        """Number of agents that had a sample."""
+        return self._present
+
+    @property
     def _known(self) -> float:
         return (float(self.settings.stddev or 0.0) / self._grid.resolution) ** 2
 
     def _own_variance(self, node: Ints) -> Floats:
         made = self._own["count"][node]
         if self.settings.scheme is None:
-            return self._known / np.maximum(made, 1)
-        own = scheme_sample_variance(made, self._own["spread"][node], half_width=self._grid.span / 2)
-        return own / np.maximum(made, 1)
+            return np.asarray(self._known / np.maximum(made, 1))
+        own: Floats = scheme_sample_variance(made, self._own["spread"][node], half_width=self._grid.span / 2)
+        return np.asarray(own / np.maximum(made, 1))
 
     def _accept(self, reader: Ints, value: Floats, variance: Floats, count: Ints) -> Bools:
         made, own = self._own["count"][reader], self._own_variance(reader)

@@ -64,7 +64,7 @@ class PairwiseStreamSettings:
     >>> [round(settings.coalition_epsilon(readers), 2) for readers in (5, 15, 199)]
     [1.87, 3.43, 15.63]
     >>> settings.most_agents
-    3495
+    3082
     """
 
     release: AgentsSettings
@@ -104,7 +104,7 @@ class PairwiseStreamSettings:
             return None
         corrected = self.variance == "from_releases" and self.release.mode == "tuned"
         kinds = {"bayesian": Bayesian, "jeffreys": Jeffreys, "from_releases": PrintedFromReleases}
-        kind: Any = FromReleases if corrected else kinds[self.variance]
+        kind: type[FromReleases | PrintedFromReleases] = FromReleases if corrected else kinds[self.variance]
         return kind(self.release.mechanism, self.release.fresh.variance)
 
     def statistic(self) -> PairStatistic:

@@ -79,9 +79,9 @@ def simulated(settings: PairwiseStreamSettings) -> PairwiseAgents:
     for step, values in enumerate(values_of()):
         points = grid.encode(values)
         totals += points
-        asked = agents._schedule.ask(  # noqa: SLF001 - the draws are made for the pairs that it will query
-            step + 1, agents._state["pair"]["accepted"],  # noqa: SLF001
-            {name: one.copy() for name, one in agents._state["schedule"].items()},  # noqa: SLF001
+        asked = agents._schedule.ask(
+            step + 1, agents._state["pair"]["accepted"],
+            {name: one.copy() for name, one in agents._state["schedule"].items()},
         )  # fmt: skip
         reader, target = np.arange(n)[asked.asker], asked.target
         made[target, reader] += 1
