@@ -135,8 +135,15 @@ class AgentsOptions(AgentSideOptions):
 
     def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
+        from meanstream.operators.limits import MAX_AGENTS, MOST_MEMBERS
+        from meanstream.operators.validation import require
+
+        rule = f"be at most {MOST_MEMBERS} with --members"
+        few = not self.members or self.max_agents in (MAX_AGENTS, min(self.max_agents, MOST_MEMBERS))
+        require(few, "max_agents", rule, self.max_agents)
         return replace(
             super().engine_options(),
+            max_agents=min(self.max_agents, MOST_MEMBERS) if self.members else self.max_agents,
             collaboration=self.collaboration_name,
             level=self.level,
             stddev=self.stddev,

@@ -196,13 +196,15 @@ class PairwiseStream:
         self._dirty_own, self._dirty_pairs = set(), set()
 
     def restore(self, kind: str, chunk: int, columns: Mapping[str, Any]) -> None:
-        """Take over a chunk of `changes`; call `restored` after the last one."""
+        """Take over a chunk of `changes`, those of agents first; call `restored` after the last one."""
         if kind == "pairwise agents":
             first, n = chunk * BLOCK, len(columns["agent"])
             self._grow(first + n)
             for name, array in self._own.items():
                 array[first : first + n] = columns[name]
             self._nodes = max(self._nodes, first + n)
+            few, rule = self.settings.partners is None, f"be at least {self._nodes}, the agents of the store"
+            require(not few or self._nodes <= self._capacity, "max_agents", rule, self._capacity)
             return
         rows = self._layout.rows_of(chunk)
         for name, array in self._arrays():
@@ -210,9 +212,7 @@ class PairwiseStream:
             part[: len(columns[name])] = columns[name]
 
     def restored(self, names: Sequence[str]) -> None:
-        """Give the agents their numbers again; refuse a capacity that is less than what there is."""
-        rule = f"be at least {self._nodes}, the agents of the store"
-        require(self._nodes <= self._capacity or self.settings.partners is not None, "max_agents", rule, self._capacity)
+        """Give the agents their numbers again."""
         self.names = names
         agent = self._own["agent"][: self._nodes] - 1
         self._node = np.full(len(names), -1, np.int64)

@@ -24,18 +24,19 @@ from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.base import option_environment, print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
-from meanstream.streaming.agents.pairwise_deployment import (
+from meanstream.streaming.agents.pairwise.pairwise_deployment import (
     PairwiseDeployment,
     check_pairwise_deployment,
     open_pairwise_deployment,
 )
-from meanstream.streaming.agents.pairwise_engine import PairwiseEngine
-from meanstream.streaming.agents.partners_file import read_partners_file
+from meanstream.streaming.agents.pairwise.pairwise_engine import PairwiseEngine
+from meanstream.streaming.agents.pairwise.partners_file import read_partners_file
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agents_options import AgentsOptions
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.engine_stats import EngineStats
+    from meanstream.streaming.metrics.engine_metrics import Metrics
 
 _log = logging.getLogger(f"{LOGGER}.run")
 COALITIONS = (5, 50)
@@ -95,7 +96,6 @@ def host_pairs(options: AgentsOptions) -> None:
         _dry_run(pairs)
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
-        _log.info("privacy of a coalition", extra=coalition(pairs.settings))
         stats = run_pairs(pairs)
         with ending_run():
             figures = {**private_agents_figures(stats), "messages": stats.messages}
@@ -113,9 +113,15 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
     options, release = pairs.options, check_agents_options(pairs.options)
 
     def open_store(path: Path, settings: Any, *, environment: Mapping[str, str]) -> PairwiseDeployment:  # noqa: ARG001
-        return open_pairwise_deployment(path, pairs.settings, environment=environment)
+        deployment = open_pairwise_deployment(path, pairs.settings, environment=environment)
+        known, few = len(deployment.store.agents()), pairs.settings.partners is None
+        if few and known > pairs.capacity:
+            deployment.store.close()
+            require(False, "max_agents", f"be at least {known}, the agents of the store", pairs.capacity)
+        return deployment
 
     def make(deployment: PairwiseDeployment, taken: Input, **shared: Any) -> PairwiseEngine:
+        _log.info("privacy of a coalition", extra=coalition(pairs.settings))
         return PairwiseEngine(
             pairs=deployment.pairs,
             source=taken.source,
@@ -132,7 +138,14 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
         private=("estimates",),
         private_apart=False,
     )
-    return run_engine(kind, options, release, watching(options, release), crash)
+    return run_engine(kind, options, release, watching(options, release, make_metrics=public_pairs_metrics), crash)
+
+
+def public_pairs_metrics(**options: Any) -> Metrics:
+    """Make the public metrics without the size of the ledger: how many releases there were may depend on values."""
+    from meanstream.streaming.metrics.engine_metrics import Metrics
+
+    return Metrics(**{**options, "store": None})
 
 
 def _open_input(options: AgentsOptions, deployment: Any, *, refresh: float | None) -> Input:

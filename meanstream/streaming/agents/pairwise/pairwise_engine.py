@@ -12,7 +12,7 @@ from meanstream.operators.rings import ring_module
 from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, Delivery
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
-from meanstream.streaming.agents.pairwise_estimates import DuePairwiseEstimates
+from meanstream.streaming.agents.pairwise.pairwise_estimates import DuePairwiseEstimates
 from meanstream.streaming.crash import CrashPoint, crash_step
 from meanstream.streaming.engine.own_events import Key, OwnEvents
 from meanstream.streaming.events.encode import encode_columns_as_lines
