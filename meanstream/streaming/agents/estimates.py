@@ -204,7 +204,7 @@ class PersonalEstimates:
         }
         if self._options.members and time is not None and isinstance(fitted, FittedTests):
             classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
-            columns["members"] = [[] if ahead else [names[a] for a in found.tolist()] for found, ahead in classes]
+            columns["members"] = [[] if ahead else sorted(names[a] for a in found.tolist()) for found, ahead in classes]
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()

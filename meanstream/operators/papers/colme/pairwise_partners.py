@@ -133,7 +133,7 @@ class PartnerGraph:
         weight, value = _passing(pair, np.arange(self.rows))
         most = max(agents, len(self._degree))
         columns = (weight, value, (weight > 0).astype(np.float64))
-        return [np.bincount(self._reader, one, most)[reader] for one in columns]
+        return [np.bincount(self._reader, one, most).astype(np.float64)[reader] for one in columns]
 
     def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:  # noqa: ARG002 - the graph decides
         """Return the agents whose pair with a reader passes the test."""

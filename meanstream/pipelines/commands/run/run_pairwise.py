@@ -158,8 +158,8 @@ def coalition(settings: Any) -> dict[str, Any]:
     **Privacy.** A function of the settings alone.
     """
     release = settings.release
-    pooled = {f"{readers} readers": round(settings.coalition_epsilon(readers), 2) for readers in COALITIONS}
-    return {"one reader": release.epsilon, **pooled, "delta": release.delta}
+    pooled = {f"{readers}_readers": round(settings.coalition_epsilon(readers), 2) for readers in COALITIONS}
+    return {"one_reader": release.epsilon, **pooled, "delta": release.delta}
 
 
 def pairs_summary(stats: EngineStats) -> dict[str, Any]:
@@ -213,5 +213,5 @@ def _fact_text(fact: Any) -> str:
         return str(fact)
     if "path" in fact:
         return f"{fact['path']}, {dry_run_name(fact)}, which {'continues' if fact['continues'] else 'will begin'}"
-    pooled = ", ".join(f"{name}: {value:g}" for name, value in fact.items() if name != "delta")
+    pooled = ", ".join(f"{name.replace('_', ' ')}: {value:g}" for name, value in fact.items() if name != "delta")
     return f"epsilon for each sample's value, towards {pooled}; delta {fact['delta']:g}"

@@ -55,7 +55,8 @@ class PairwiseEngine(Engine):
         self._pairs = pairs
         super().__init__(settings=pairs.release, **more)
         kind = ring_module("operators.papers.colme.pairwise_stream").PairwiseStream
-        self.agents = kind(pairs, more["noise"], capacity=self._options.max_agents)
+        self.stream: Any = kind(pairs, more["noise"], capacity=self._options.max_agents)
+        self.agents = self.stream
         self.stats.look_ahead = None
 
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
@@ -66,8 +67,8 @@ class PairwiseEngine(Engine):
         self._intake.restore(self._store, state["intake"])
         for kind in KINDS:
             for chunk, columns in self._store.chunks(kind):
-                self.agents.restore(kind, chunk, columns)
-        self.agents.restored(self._intake.names)
+                self.stream.restore(kind, chunk, columns)
+        self.stream.restored(self._intake.names)
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
         self._by_clock = bool(state["by_clock"])
 
@@ -80,7 +81,7 @@ class PairwiseEngine(Engine):
         due = self._intake.due(active, ended=ended and self._options.drain)
         made = []
         if len(due.time):
-            made = [self.agents.take(due.agent, due.value, due.time, self._intake.names)]
+            made = [self.stream.take(due.agent, due.value, due.time, self._intake.names)]
             self._event_time, self._by_clock = float(due.time[-1]), False
         self._note_waiting(released=True)
         return made
@@ -93,7 +94,7 @@ class PairwiseEngine(Engine):
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_pairs_state(position, ended=ended)
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                for kind, chunk, columns in self.agents.changes():
+                for kind, chunk, columns in self.stream.changes():
                     store.put_chunk(kind, chunk, columns)
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 if store.ledger.charge(rows):  # cannot be: pairs and ledger are committed together
