@@ -61,6 +61,37 @@ BOARD = Board(
             ],
         ),
         Row(
+            title="Classes of agents",
+            panels=[
+                Panel(
+                    title="Classes",
+                    description="Each agent counts for one over the size of its class, so that a class adds up to 1.",
+                    queries=[Query(f"meanstream_classes{HERE}")],
+                    unit="short",
+                    empty=EMPTY,
+                    decimals=1,
+                ),
+                Panel(
+                    title="Agents in a class",
+                    description="Median over agents of the number of agents in the class of each, and the largest.",
+                    queries=[
+                        Query(f"meanstream_class_agents_median{HERE}", "median, {{instance}}"),
+                        Query(f"meanstream_class_agents_largest{HERE}", "largest, {{instance}}"),
+                    ],
+                    unit="short",
+                    empty=EMPTY,
+                    decimals=0,
+                ),
+                Panel(
+                    title="Releases between agents",
+                    description="With a pairwise schedule: releases from one agent to another.",
+                    queries=[Query(f"rate(meanstream_messages_total{HERE}[$__rate_interval])")],
+                    unit="cps",
+                    empty=EMPTY,
+                ),
+            ],
+        ),
+        Row(
             title="Samples",
             panels=[
                 Panel(

@@ -3,6 +3,9 @@
 MAX_AGENTS = 1_000_000
 """Agents, or users of rounds, that may ever be entered: a name that is made up costs as much memory as an agent."""
 
+MOST_MEMBERS = 10_000
+"""Agents with --members: what leaves grows with their square."""
+
 MAX_FUTURE = 600.0
 """Seconds that a sample's time may lie ahead of the clock: a device some hours fast moves no one's event time."""
 

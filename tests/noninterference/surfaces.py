@@ -34,6 +34,7 @@ EVENTS = {
     "sample": Reader.OPERATOR,
     "estimate": Reader.OWNER,
     "release": Reader.EVERYBODY,
+    "pair_release": Reader.OWNER,  # its reader; no sink has it
     "population": Reader.EVERYBODY,
     "dead_letter": Reader.EVERYBODY,
     "private_dead_letter": Reader.OPERATOR,
@@ -187,12 +188,13 @@ _OF_THE_MACHINE = {
 }  # fmt: skip
 
 PRIVATE_METRICS = {
+    "classes", "class_agents_largest", "class_agents_median", "messages",
     "clipped", "estimate_class_size_median", "estimate_half_width_alone_median", "estimate_half_width_median",
     *_OF_THE_MACHINE,
 }  # fmt: skip
 """What the operator of agents sees at an address of its own."""
 
-PRIVATE_COLLABORATION_METRICS = PRIVATE_METRICS - {"clipped"}
+PRIVATE_COLLABORATION_METRICS = PRIVATE_METRICS - {"clipped", "messages"}
 """What the operator of `run collaborate` sees at an address of its own."""
 
 PRIVATE_ROUNDS_METRICS = {

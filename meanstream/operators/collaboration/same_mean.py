@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
@@ -11,7 +12,7 @@ from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require_between
 
 
-def same_mean_significance(time: int, significance: float = 0.05) -> float:
+def same_mean_significance(time: Ints | int, significance: float = 0.05) -> Any:
     """Significance of the tests after `time` samples: it falls slowly, so that errors of the first kind die out.
 
     Examples
@@ -24,10 +25,10 @@ def same_mean_significance(time: int, significance: float = 0.05) -> float:
     Yakimenka et al., section VII: `theta_t = 0.05 / ln(t + 1)`.
     """
     require_between(0, 1, significance=significance)
-    return significance / math.log(time + 1)
+    return significance / (math.log(time + 1) if isinstance(time, int) else np.log(time + 1.0))
 
 
-def same_mean_known(difference: Floats, variance: Floats, significance: float) -> Bools:
+def same_mean_known(difference: Floats, variance: Floats, significance: Floats | float) -> Bools:
     """Accept that two means are equal, given the known variance of the difference of their estimates.
 
     Parameters
@@ -35,7 +36,7 @@ def same_mean_known(difference: Floats, variance: Floats, significance: float) -
     difference, variance : float arrays
         Difference of two independent estimates and its variance; where it is infinite nothing is known and the test
         accepts.
-    significance : float
+    significance : float or float array
         Probability of rejecting equal means.
 
     Examples
@@ -51,18 +52,17 @@ def same_mean_known(difference: Floats, variance: Floats, significance: float) -
     ----------
     Yakimenka et al., section III-C1.
     """
-    threshold = float(ndtri(1 - significance / 2))
-    accepted: Bools = np.abs(difference) < threshold * np.sqrt(variance)
+    accepted: Bools = np.abs(difference) < ndtri(1 - significance / 2) * np.sqrt(variance)
     return accepted
 
 
 def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
     difference: Floats,
     own_variance: Floats,
-    own_count: int,
+    own_count: Ints | int,
     other_variance: Floats,
     other_count: Ints | int,
-    significance: float,
+    significance: Floats | float,
 ) -> Bools:
     """Accept that two means are equal, given estimated variances of both (Welch's test).
 
@@ -72,9 +72,9 @@ def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
         The agent's own mean minus the other's statistic.
     own_variance, other_variance : float arrays
         Estimated variances of the two; where one is infinite (not yet, or negatively, estimated) the test accepts.
-    own_count, other_count : int, int array
+    own_count, other_count : int or int array
         Samples behind each; their degrees of freedom are one less.
-    significance : float
+    significance : float or float array
         Probability of rejecting equal means.
 
     Notes
@@ -98,20 +98,23 @@ def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
     """
     variance = own_variance + other_variance
     probability = 1 - significance / 2
-    counts = np.broadcast_to(np.asarray(other_count), difference.shape)
+    shape = difference.shape
+    counts, own_counts = (np.broadcast_to(np.asarray(one), shape) for one in (other_count, own_count))
     size = np.abs(difference)
     width = np.sqrt(variance)
-    accepted: Bools = size < float(ndtri(probability)) * width
-    fewest = max(min(own_count, int(counts.min(initial=own_count))) - 1, 1)
-    unsure = ~accepted & (size < float(stdtrit(fewest, probability)) * width)
+    accepted: Bools = size < ndtri(probability) * width
+    fewest = np.maximum(np.minimum(own_counts, counts).min(initial=2**31) - 1, 1)
+    unsure = ~accepted & (size < stdtrit(fewest, probability) * width)
     if unsure.any():
-        own = np.broadcast_to(own_variance, size.shape)[unsure]
-        degrees = same_mean_welch_degrees(own, own_count, other_variance[unsure], counts[unsure])
-        accepted[unsure] = size[unsure] < stdtrit(degrees, probability) * width[unsure]
+        own, wanted = (np.broadcast_to(one, shape)[unsure] for one in (own_variance, probability))
+        degrees = same_mean_welch_degrees(own, own_counts[unsure], other_variance[unsure], counts[unsure])
+        accepted[unsure] = size[unsure] < stdtrit(degrees, wanted) * width[unsure]
     return accepted
 
 
-def same_mean_welch_degrees(own_variance: Floats, own_count: int, other_variance: Floats, other_count: Ints) -> Floats:
+def same_mean_welch_degrees(
+    own_variance: Floats, own_count: Ints | int, other_variance: Floats, other_count: Ints
+) -> Floats:
     """Welch's degrees of freedom as printed in the paper, for finite variances.
 
     Examples
@@ -121,7 +124,7 @@ def same_mean_welch_degrees(own_variance: Floats, own_count: int, other_variance
     >>> same_mean_welch_degrees(np.array([0.0]), 11, np.array([1.0]), np.array([6])).item()
     5.0
     """
-    own = own_variance**2 / max(own_count - 1, 1)
+    own = own_variance**2 / np.maximum(own_count - 1, 1)
     other = other_variance**2 / np.maximum(other_count - 1, 1)
     degrees: Floats = (own_variance + other_variance) ** 2 / (own + other)
     return degrees

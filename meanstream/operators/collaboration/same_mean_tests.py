@@ -144,6 +144,15 @@ class FittedTests:
             noise_half_width=half_width_alone(noise, level),
         )
 
+    def members(self, own: OwnMeans) -> list[Ints]:
+        """Private: the other agents of the class of each, by number; for that agent only."""
+        quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
+        found = []
+        for agent, mean, variance, times in zip(own.agent, own.mean, own.variance, quantile, strict=True):
+            inside = np.abs(mean - self.mean) < times * np.sqrt(variance + self.variance)
+            found.append(np.sort(self.agent[inside & (self.agent != agent)]))
+        return found
+
     def describe(self) -> dict[str, Any]:
         """Public: how many releases were read; tests fit no population model."""
         return {

@@ -198,7 +198,8 @@ class AgentSideOptions(StreamOptions):
         str,
         cli_option(
             "Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples, or every:DURATION "
-            "(15min, 6h, 1d, 2w).",
+            "(15min, 6h, 1d, 2w). With `run agents` also round_robin | restricted_round_robin: agents query each other "
+            "at each sample, as in Private-ColME. One reader is promised epsilon; readers who pool learn more.",
             PRIVACY,
             template=InTemplate("Times of an agent's releases", "schedule"),
         ),

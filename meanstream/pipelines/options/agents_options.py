@@ -27,8 +27,12 @@ from meanstream.pipelines.options.shared_options import (
 )
 
 if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
     from meanstream.streaming.engine.engine_options import EngineOptions
+
+PAIRWISE = ("round_robin", "restricted_round_robin")
+"""Schedules by which agents query each other: their releases go from pair to pair."""
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)
@@ -40,6 +44,43 @@ class AgentsOptions(AgentSideOptions):
     covariates: CovariatesOption = None
     level: LevelOption = 0.95
     quantiles: QuantilesOption = None
+    weights: Annotated[
+        str | None,
+        cli_option(
+            "Weights of one agent's releases to another, with a pairwise --schedule: last (default) | mean_of_means "
+            "(MoM) | windowed (wMoM).",
+            COLLABORATION,
+            host="engine",
+        ),
+    ] = None
+    variance: Annotated[
+        str | None,
+        cli_option(
+            "Source of the variance of one sample, with a pairwise --schedule: known (default with --stddev) | "
+            "from_releases (default without) | bayesian | jeffreys.",
+            COLLABORATION,
+            host="engine",
+        ),
+    ] = None
+    partners: Annotated[
+        Path | None,
+        cli_option(
+            "CSV file (public) with columns agent and partner: whom each agent may query, with a pairwise --schedule. "
+            "Default: everyone.",
+            COLLABORATION,
+            host="engine",
+        ),
+    ] = None
+    members: Annotated[
+        bool,
+        cli_option(
+            "Names of the other agents of its class in each agent's estimate (private), with --collaboration tests or "
+            "a pairwise --schedule.",
+            COLLABORATION,
+            "--members",
+            host="engine",
+        ),
+    ] = False
     refresh: Annotated[
         str | None,
         cli_option(
@@ -94,15 +135,32 @@ class AgentsOptions(AgentSideOptions):
 
     def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
+        from meanstream.operators.limits import MAX_AGENTS, MOST_MEMBERS
+        from meanstream.operators.validation import require
+
+        rule = f"be at most {MOST_MEMBERS} with --members"
+        few = not self.members or self.max_agents in (MAX_AGENTS, min(self.max_agents, MOST_MEMBERS))
+        require(few, "max_agents", rule, self.max_agents)
         return replace(
             super().engine_options(),
+            max_agents=min(self.max_agents, MOST_MEMBERS) if self.members else self.max_agents,
             collaboration=self.collaboration_name,
             level=self.level,
             stddev=self.stddev,
             covariates=self.declared_covariates,
             quantiles=self.asked_quantiles,
+            members=self.members,
             refresh=self.refresh_in_force().seconds,
         )
+
+    def settings(self) -> "AgentsSettings":
+        """Check the privacy part; a pairwise schedule has its own, see `pairwise_options`."""
+        from meanstream.operators.validation import require
+
+        rule = f"come with --schedule {' or '.join(PAIRWISE)}"
+        for name in ("weights", "variance", "partners"):
+            require(getattr(self, name) is None, name, rule, getattr(self, name))
+        return super().settings()
 
     def refresh_in_force(self) -> Refresh:
         """Say how often agents get estimates, and why: as given, else what suits the source."""

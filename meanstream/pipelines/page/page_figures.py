@@ -114,6 +114,8 @@ def _convergence(points: Sequence[Precision]) -> dict[str, Any]:
         "error": [p.error for p in points] if any(p.error is not None for p in points) else None,
         "error_alone": [p.error_alone for p in points] if any(p.error is not None for p in points) else None,
         "answered": points[-1].answered if points else 0,
+        "classes": None if last is None else last.classes,
+        "class_agents": None if last is None or last.class_agents is None else last.class_agents[1],
     }
 
 

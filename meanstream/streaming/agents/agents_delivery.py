@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.own_events import Key, OwnEvents
+from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store.state_store import Store
@@ -43,6 +44,9 @@ class Delivery(CommittedDelivery):
         health: EngineHealth,
         crash: CrashHook,
         meanwhile: Callable[[], None],
+        due: DueEstimates | None = None,
+        charged: type[Event] = Release,
+        answers: Collection[OwnEvents] | None = None,
     ) -> None:
         super().__init__(
             store=store,
@@ -52,12 +56,12 @@ class Delivery(CommittedDelivery):
             health=health,
             crash=crash,
             meanwhile=meanwhile,
-            charged=Release,
+            charged=charged,
             charged_role="releases",
             outbox=OUTBOX,
-            answers=OWN_ANSWERS,
+            answers=OWN_ANSWERS if answers is None else answers,
         )
-        self._due = DueEstimates(settings, options)
+        self._due = due or DueEstimates(settings, options)
 
     def deliver(
         self,

@@ -123,17 +123,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             settings.grid, self._options, source.name, self.stats, partitioned=isinstance(source, Shared)
         )
         self.stats.refresh = self._options.refresh
-        self.delivery = Delivery(
-            store=store,
-            sinks=sinks,
-            settings=settings,
-            options=self._options,
-            stats=self.stats,
-            clock=self._clock,
-            health=self.health,
-            crash=crash,
-            meanwhile=partial(let_source_rest, source),
-        )
+        self.delivery = self._make_delivery(sinks)
         self._unused = unused or UnusedRecords(store, source.name)
         most, asked = self._options.max_dead_letters, sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
@@ -145,6 +135,20 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
         self._first_release = FirstReleaseWatch(outlook.first)
         self.stats.look_ahead = outlook.following
+
+    def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
+        return Delivery(
+            store=self._store,
+            sinks=sinks,
+            settings=self._settings,
+            options=self._options,
+            stats=self.stats,
+            clock=self._clock,
+            health=self.health,
+            crash=self._crash,
+            meanwhile=partial(let_source_rest, self._source),
+            **more,
+        )
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])

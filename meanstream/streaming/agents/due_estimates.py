@@ -8,6 +8,7 @@ from typing import Any
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.records import Ints
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.refreshed import AnsweredAgents
@@ -81,6 +82,12 @@ class DueEstimates:
             which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):
                 return None
+        return self._refreshed(agents, followed, which, event_time)
+
+    def _refreshed(
+        self, agents: Agents, followed: FollowedReleases, which: Ints | None, event_time: float
+    ) -> MadeEstimates:
+        """Estimate for some agents, or for all."""
         made = self._estimates
         estimates, population = made.refresh(
             agents.names, followed.combined(agents.latest()), agents.own(which), followed.posterior, event_time

@@ -13,6 +13,7 @@ from meanstream.operators.collaboration.registry import (
     ReleaseSummary,
     make_collaboration,
 )
+from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
@@ -201,6 +202,9 @@ class PersonalEstimates:
             "membership": answer.membership.tolist(),
             **self.shares.columns(share_estimates),
         }
+        if self._options.members and time is not None and isinstance(fitted, FittedTests):
+            classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
+            columns["members"] = [[] if ahead else sorted(names[a] for a in found.tolist()) for found, ahead in classes]
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
@@ -222,6 +226,7 @@ class PersonalEstimates:
             local=own.mean,
             local_interval=local_interval,
             effective_class_size=answer.effective_class_size,
+            class_size=answer.class_size,
         )
 
     def _constants(self, time: float | None) -> dict[str, Any]:

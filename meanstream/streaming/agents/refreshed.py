@@ -28,6 +28,8 @@ class AnsweredAgents:
         Their intervals.
     effective_class_size : float array, shape (n,)
         Variance of what each agent has alone, its own samples, over that of its estimate: its gain by collaboration.
+    class_size : float array, shape (n,)
+        Number of agents in the class of each, with itself.
     questions : tuple of str
         Quantiles and exceedances that each answer has, too.
     shares : float array, shape (n, questions, 3)
@@ -43,6 +45,7 @@ class AnsweredAgents:
     local: Floats
     local_interval: Floats
     effective_class_size: Floats
+    class_size: Floats
     questions: tuple[str, ...] = ()
     shares: Floats = field(default_factory=lambda: np.zeros((0, 0, 3)))
 

@@ -54,6 +54,8 @@ class EngineOptions:
         "learned_prior" and "pooled_prior".
     quantiles : tuple of float
         Quantiles of its own values that an agent gets, if the settings have a histogram; each in (0, 1).
+    members : bool
+        Name the other agents of its class in each estimate: with "tests" and with pairwise schedules.
     refresh : float or None
         Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
         most once per commit; 0: at each commit; None: only at the end of a bounded source.
@@ -83,6 +85,7 @@ class EngineOptions:
     stddev: float | None = None
     covariates: AgentCovariates | None = None
     quantiles: tuple[float, ...] = ()
+    members: bool = False
     refresh: float | None = 86_400.0
     drain: bool = True
     final_release: bool = True
@@ -113,6 +116,8 @@ class EngineOptions:
         if self.covariates is not None:
             rule = f"be {' or '.join(PRIORS)} where there are covariates"
             require(self.collaboration in PRIORS, "collaboration", rule, self.collaboration)
+        rule = "come with collaboration tests or a pairwise schedule"
+        require(not self.members or self.collaboration == "tests", "members", rule, self.members)
         if self.idle_after is not None:
             require(math.isfinite(self.idle_after), "idle_after", "be finite", self.idle_after)
             require_positive(idle_after=self.idle_after)

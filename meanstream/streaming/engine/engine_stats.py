@@ -59,6 +59,9 @@ class EngineStats:
         Number of agents by the releases they have made of their horizon: entry k has made k.
     spenders, most_spent : int
         Agents that have released since the process started, and how often the one that released most has.
+    messages : int
+        Releases from one agent to another, with a pairwise schedule. **Privacy.** Under restricted_round_robin it
+        depends on values: for the trust domain only.
     population : PublicPopulation or None
         What the releases said at the last refresh.
     answers : Answered or None
@@ -98,6 +101,7 @@ class EngineStats:
     spent: tuple[int, ...] = ()
     spenders: int = 0
     most_spent: int = 0
+    messages: int = 0
     population: PublicPopulation | None = None
     answers: AnsweredAgents | None = None
     commit_seconds: float = 0.0

@@ -72,6 +72,29 @@ class Release(PublicEvent):
     schema_version: Literal[1] = 1
 
 
+class PairRelease(PrivateEvent):
+    """Private, addressed to `reader`: the running sum with noise of an agent that it queried; kept in the ledger.
+
+    **Privacy.** All releases of one agent to one reader are (epsilon, delta)-differentially private for the replacement
+    of one sample's value. Readers who pool theirs learn more.
+    """
+
+    topic: ClassVar[str] = "pair_release"
+    release_id: str = Field(description="Stable identity: the same id always carries the same release.")
+    agent: Name
+    reader: Name = Field(description="The agent that queried, the only one that may see this.")
+    index: Count = Field(description="Which release of this agent to this reader it is, from 1.")
+    time: AwareDatetime = Field(description="Event time of the query.")
+    n: Count = Field(description="Number of samples in the sum.")
+    total: int = Field(description="The noisy sum in grid units.")
+    mean: FiniteFloat = Field(description="The noisy mean, in the unit of the value; may lie outside the bounds.")
+    noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
 class PersonalEstimate(PrivateEvent):
     """Private, addressed to `agent`: its best estimate of its own mean, which mixes in its raw mean."""
 
@@ -114,6 +137,11 @@ class PersonalEstimate(PrivateEvent):
         description="Most likely component of the fitted population; -1 if there are none."
     )
     membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="Probability of that component.")
+    members: tuple[Name, ...] | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="The other agents of the agent's class, with --members; they do not learn of it.",
+    )
     method: str = Field(description="Collaboration that combined the releases.")
     population_time: AwareDatetime | None = Field(
         default=None,
@@ -259,6 +287,7 @@ EVENTS: dict[str, type[Event]] = {
     for event in (
         Sample,
         Release,
+        PairRelease,
         PersonalEstimate,
         Population,
         DeadLetter,

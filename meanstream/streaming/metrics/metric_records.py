@@ -49,7 +49,8 @@ class Precision:
     """How precise the agents' estimates were at one refresh. **Privacy.** Of private estimates: inside only.
 
     Half-widths are the quantiles `QUANTILES` of the newest intervals of all `answered` agents; errors are root mean
-    squares over the agents whose true mean is known, None outside of a demo.
+    squares over the agents whose true mean is known, None outside of a demo. `classes` is the number of classes, and
+    `class_agents` the quantiles over agents of how many are in one's class.
     """
 
     events: int
@@ -60,6 +61,8 @@ class Precision:
     clock: float = 0.0
     error: float | None = None
     error_alone: float | None = None
+    classes: float | None = None
+    class_agents: Quantiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

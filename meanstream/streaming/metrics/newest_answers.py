@@ -7,7 +7,7 @@ import numpy as np
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 
-NEWEST_COLUMNS = 3
+NEWEST_COLUMNS = 4
 
 
 class NewestAnswers:
@@ -27,6 +27,7 @@ class NewestAnswers:
         for column, interval in enumerate((answered.interval, answered.local_interval)):
             self.rows[answered.agent, column] = (interval[:, 1] - interval[:, 0]) / 2
         self.rows[answered.agent, 2] = answered.effective_class_size
+        self.rows[answered.agent, 3] = answered.class_size
 
     def half_widths(self) -> tuple[Floats, Floats]:
         """Half-widths of the intervals of all who were answered: of their estimates, and of what they have alone."""
@@ -36,6 +37,14 @@ class NewestAnswers:
     def class_sizes(self) -> Floats:
         """Variance of what each has alone over that of its estimate."""
         return self._known()[:, 2]
+
+    def class_members(self) -> Floats:
+        """Return the number of agents in the class of each, with itself."""
+        return self._known()[:, 3]
+
+    def classes(self) -> float:
+        """Return the number of classes: each agent counts for one over the size of its own."""
+        return float((1 / np.maximum(self.class_members(), 1.0)).sum())
 
     def _known(self) -> Floats:
         known: Floats = self.rows[np.isfinite(self.rows[:, 0])]

@@ -31,11 +31,17 @@ class PrivateMetrics(Metrics):
     the samples themselves.
     """
 
-    counters: ClassVar[dict[str, str]] = {"clipped": CLIPPED}
+    counters: ClassVar[dict[str, str]] = {
+        "clipped": CLIPPED,
+        "messages": "Releases from one agent to another, with a pairwise schedule.",
+    }
     gauges: ClassVar[dict[str, str]] = {
         "estimate_half_width_median": "Median over agents of the half-width of their newest estimates.",
         "estimate_half_width_alone_median": "The same of what each agent has alone: its own samples.",
         "estimate_class_size_median": "Median over agents of the variance of what each has alone over its estimate's.",
+        "classes": "Classes of agents: each agent counts for one over the size of its class.",
+        "class_agents_median": "Median over agents of the number of agents in the class of each.",
+        "class_agents_largest": "Agents in the largest class.",
     }
     distributions: ClassVar[dict[str, str]] = {}
     foretells: ClassVar[bool] = False
@@ -68,6 +74,9 @@ class PrivateMetrics(Metrics):
                     "estimate_half_width_median": float(np.median(together)),
                     "estimate_half_width_alone_median": float(np.median(alone)),
                     "estimate_class_size_median": float(np.median(self._newest.class_sizes())),
+                    "classes": self._newest.classes(),
+                    "class_agents_median": float(np.median(self._newest.class_members())),
+                    "class_agents_largest": float(self._newest.class_members().max()),
                 }
         return {name: getattr(stats, name) for name in self.counters} | self._medians
 

@@ -257,6 +257,8 @@ class AgentsTelemetry(Telemetry):
             alone=_quantiles(alone),
             error=None if errors is None else errors[0],
             error_alone=None if errors is None else errors[1],
+            classes=self._newest.classes(),
+            class_agents=_quantiles(self._newest.class_members()),
         )
 
 
@@ -271,6 +273,6 @@ def telemetry_of_population(population: PublicPopulation) -> FittedPicture:
     )
 
 
-def _quantiles(half_widths: Floats) -> Quantiles:
-    low, middle, high = np.quantile(half_widths, QUANTILES).tolist()
+def _quantiles(of_agents: Floats) -> Quantiles:
+    low, middle, high = np.quantile(of_agents, QUANTILES).tolist()
     return low, middle, high

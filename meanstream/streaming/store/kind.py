@@ -1,4 +1,4 @@
-"""Whose a store is, by the settings that it began with: of agents, of users in rounds, or of a statistician."""
+"""Whose a store is, by its settings: of agents, of pairs of them, of users in rounds, or of a statistician."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from meanstream.streaming.store.database import StoreError
 
 SIDE = "side"
-"""The setting that tells the two sides of rounds apart; a store of agents has none."""
+"""The setting that tells kinds of stores apart; a store of agents has none."""
 OF_AGENTS, OF_USERS, OF_STATISTICIAN = "agents", "users in rounds", "a statistician in rounds"
+OF_PAIRS = "agents that query each other"
 
-_KINDS = {None: OF_AGENTS, "users": OF_USERS, "statistician": OF_STATISTICIAN}
+_KINDS = {None: OF_AGENTS, "users": OF_USERS, "statistician": OF_STATISTICIAN, "pairs": OF_PAIRS}
 
 
 def store_kind(settings: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ def answered(names: list[int], half_width: float, *, time: float = 0.0) -> Answe
         local=np.full(n, 5.0),
         local_interval=2 * reach - 5,
         effective_class_size=np.full(n, 4.0),
+        class_size=np.full(n, 2.0),
     )
 
 

@@ -20,13 +20,14 @@ class Received(NamedTuple):
     """One release of each queried pair.
 
     `rows` are the pairs, `clock` the rows of what depends on times alone (one for all under common release times),
-    `release` the number of the release by clock row, `time` the number of samples behind it, `mean` the noisy means.
+    `release` the number of the release by clock row, `time` the number of samples behind it (one for all, or by clock
+    row), `mean` the noisy means.
     """
 
     rows: Ints | slice
     clock: Ints
     release: Ints
-    time: int
+    time: Ints | int
     mean: Floats
 
 
@@ -67,7 +68,7 @@ class _RunningWeights:
         """Move T by its gain towards the new noisy mean."""
         rows, clock, release, time, mean = received
         own = {name.removeprefix("factor_"): array for name, array in state.items() if name != "value"}
-        factors = self.tracker.step(own, clock, release, np.full(len(clock), time))
+        factors = self.tracker.step(own, clock, release, np.broadcast_to(time, len(clock)))
         if self.weights == "last":
             return mean, factors
         value = state["value"][rows]

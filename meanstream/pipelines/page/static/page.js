@@ -42,13 +42,16 @@ function headlines(found) {
   const shorter = gain === null ? 0 : Math.round(100 * (1 - 1 / gain));
   const better = ["error bars (median)", gain === null ? "-" : shorter === 0 ? "as long as alone"
     : `${Math.abs(shorter)} % ${shorter > 0 ? "shorter" : "longer"} than alone`];
+  const { classes, class_agents: inOne } = found.convergence;
+  const grouped = ["classes of agents", classes === null ? "-" : `${number(classes, 3)}, ${number(inOne, 3)} agents (median)`];
   const fresh = [["event time (UTC)", utc(found.counts.event_time)], ["answers behind the clock", behind(found.answered_until)], ["since the last record", behind(found.last_record)]];
-  if (found.kind === "collaborate") return [["own agents", number(found.counts.own_agents)], better, ...fresh];
+  if (found.kind === "collaborate") return [["own agents", number(found.counts.own_agents)], better, grouped, ...fresh];
   const next = found.next_release;
   const due = !next ? "-" : next.event_time === null ? next.why : utc(next.event_time);
   return [
     ["agents", number(found.counts.agents)],
     better,
+    grouped,
     ["next release (event time, UTC)", due],
     ["first budget ends in", found.forecast ? found.forecast.first_in : "-"],
     ...fresh,

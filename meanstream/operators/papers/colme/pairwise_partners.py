@@ -1,0 +1,156 @@
+"""Whom each agent may query: everyone, or the partners that a public graph names; and where the state of a pair is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import require
+
+BLOCK = 512
+"""Pairs that are saved together."""
+
+
+class Everyone:
+    """Each agent queries all others, in the order of their numbers; agents that come late are appended.
+
+    The pair of a reader and the agent that it queries is the row `agent * capacity + reader`: under round robin all
+    readers query nearly the same agent, so that a step touches few blocks.
+
+    Parameters
+    ----------
+    capacity : int
+        Largest number of agents.
+
+    Examples
+    --------
+    >>> everyone = Everyone(4)
+    >>> target, row = everyone.pick(np.array([0, 1, 2]), np.array([0, 0, 1]))
+    >>> target.tolist(), row.tolist()
+    ([1, 0, 1], [4, 1, 6])
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.rows = capacity * capacity
+        self.first_names: tuple[str, ...] = ()
+        self._blocks = -(-capacity // BLOCK)
+
+    def degree(self, reader: Ints, present: Ints) -> Ints:  # noqa: ARG002 - the same for all
+        """Return how many partners each reader has, when so many agents are present."""
+        return present - 1
+
+    def pick(self, reader: Ints, place: Ints) -> tuple[Ints, Ints]:
+        """Return the partner at a place of each reader's list, and the row of the pair."""
+        target = place + (reader <= place)
+        return target, target * self.capacity + reader
+
+    def blocks(self, rows: Ints) -> Ints:
+        """Return the numbers of the blocks that hold the rows."""
+        target, reader = np.divmod(rows, self.capacity)
+        return np.unique((target << 16) + reader // BLOCK)
+
+    def rows_of(self, block: int) -> slice:
+        """Return the rows of a block."""
+        target, part = block >> 16, block & 0xFFFF
+        start = target * self.capacity
+        return slice(start + part * BLOCK, start + min((part + 1) * BLOCK, self.capacity))
+
+    def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int) -> list[Floats]:
+        """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""
+        sums = [np.zeros(len(reader)) for _ in range(3)]
+        for target in range(agents):
+            _add(sums, _passing(pair, target * self.capacity + reader))
+        return sums
+
+    def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:
+        """Return the agents whose pair with a reader passes the test."""
+        weight, _ = _passing(pair, np.arange(agents) * self.capacity + reader)
+        return np.flatnonzero(weight)
+
+
+class PartnerGraph:
+    """Each agent queries the partners that a public file names, in the order of the file.
+
+    Row numbers are place by place: all readers' first partners, then their second ones, so that a step touches few
+    blocks.
+
+    Parameters
+    ----------
+    partners : mapping of str to sequence of str
+        Partners of each agent, by name. Edges are directed: a partner need not query back.
+
+    Examples
+    --------
+    >>> graph = PartnerGraph({"ann": ("bob", "cem"), "bob": ("ann",)})
+    >>> graph.first_names, graph.rows
+    (('ann', 'bob', 'cem'), 3)
+    >>> graph.pick(np.array([0, 1]), np.array([0, 0]))[0].tolist()
+    [1, 0]
+    """
+
+    def __init__(self, partners: Mapping[str, Sequence[str]]) -> None:
+        names = dict.fromkeys([*partners, *(name for some in partners.values() for name in some)])
+        self.first_names = tuple(names)
+        number = {name: place for place, name in enumerate(self.first_names)}
+        degree = np.array([len(partners.get(name, ())) for name in self.first_names], np.int64)
+        rank = np.zeros(len(degree), np.int64)
+        rank[np.argsort(-degree, kind="stable")] = np.arange(len(degree))
+        deepest = int(degree.max(initial=0))
+        wide = [int(np.count_nonzero(degree > place)) for place in range(deepest)]
+        self._degree, self._rank, self._first = degree, rank, np.concatenate([[0], np.cumsum(wide)]).astype(np.int64)
+        self.rows = int(degree.sum())
+        self._target, self._reader = np.zeros(self.rows, np.int64), np.zeros(self.rows, np.int64)
+        for name, some in partners.items():
+            require(name not in some, "partners", "name no agent as its own partner", name)
+            require(len(set(some)) == len(some), "partners", "name each partner of an agent once", name)
+            row = self._first[: len(some)] + rank[number[name]]
+            self._target[row], self._reader[row] = [number[one] for one in some], number[name]
+
+    def degree(self, reader: Ints, present: Ints) -> Ints:  # noqa: ARG002 - the graph alone decides
+        """Return how many partners each reader has; agents that the graph does not name have none."""
+        inside = reader < len(self._degree)
+        return np.where(inside, self._degree[np.where(inside, reader, 0)], 0)
+
+    def pick(self, reader: Ints, place: Ints) -> tuple[Ints, Ints]:
+        """Return the partner at a place of each reader's list, and the row of the pair."""
+        row = self._first[place] + self._rank[reader]
+        return self._target[row], row
+
+    def blocks(self, rows: Ints) -> Ints:
+        """Return the numbers of the blocks that hold the rows."""
+        return np.unique(rows // BLOCK)
+
+    def rows_of(self, block: int) -> slice:
+        """Return the rows of a block."""
+        return slice(block * BLOCK, min((block + 1) * BLOCK, self.rows))
+
+    def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int) -> list[Floats]:
+        """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""
+        weight, value = _passing(pair, np.arange(self.rows))
+        most = max(agents, len(self._degree))
+        columns = (weight, value, (weight > 0).astype(np.float64))
+        return [np.bincount(self._reader, one, most).astype(np.float64)[reader] for one in columns]
+
+    def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:  # noqa: ARG002 - the graph decides
+        """Return the agents whose pair with a reader passes the test."""
+        if reader >= len(self._degree):
+            return np.zeros(0, np.int64)
+        row = self._first[: self._degree[reader]] + self._rank[reader]
+        weight, _ = _passing(pair, row)
+        return np.sort(self._target[row[weight > 0]])
+
+
+def _passing(pair: Mapping[str, Any], row: Ints) -> tuple[Floats, Floats]:
+    """Return the weight of each pair, 0 where the test fails or there is no release, and weight times statistic."""
+    weight = np.where(pair["rejected"][row], 0.0, pair["precision"][row])
+    return weight, weight * pair["value"][row]
+
+
+def _add(sums: list[Floats], passing: tuple[Floats, Floats]) -> None:
+    weight, value = passing
+    for place, one in enumerate((weight, value, (weight > 0).astype(np.float64))):
+        sums[place] += one

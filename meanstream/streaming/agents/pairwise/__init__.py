@@ -1,0 +1,1 @@
+"""Agents that query each other: their store, engine, estimates and partners."""

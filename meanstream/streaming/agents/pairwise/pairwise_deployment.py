@@ -1,0 +1,55 @@
+"""A store of agents that query each other, with the secret that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import (
+    check_deployment_store,
+    kept_deployment_settings,
+    open_deployment_store,
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PairwiseDeployment:
+    """A store that is open for writing, the settings with the deployment's name, its noise, and the key of sample ids.
+
+    `settings` is how one agent releases to one reader; `pairs` is all of it, a `PairwiseStreamSettings`.
+    """
+
+    store: Store
+    pairs: Any
+    noise: KeyedNoise
+    id_key: bytes
+
+    @property
+    def settings(self) -> AgentsSettings:
+        """How one agent releases to one reader."""
+        release: AgentsSettings = self.pairs.release
+        return release
+
+
+def open_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[str, str]) -> PairwiseDeployment:
+    """Open or create a store of pairs, and find or make its secret; see `open_deployment_store`."""
+    store, secret = open_deployment_store(path, _identity(pairs), environment=environment)
+    named = pairs.with_name(kept_deployment_settings(store)["name"])
+    noise = noise_from_secret(secret, named.release.name)
+    return PairwiseDeployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
+
+
+def check_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_pairwise_deployment` would refuse, without making anything; say whether there is a store."""
+    return check_deployment_store(path, _identity(pairs), environment=environment)
+
+
+def _identity(pairs: Any) -> dict[str, Any]:
+    return {SIDE: "pairs", **pairs.plain()}

@@ -1,0 +1,183 @@
+"""What one agent receives of another: a sample is in one partial sum of each pair, under noise of that pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import pytest
+
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.counters.pm1 import Pm1
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
+from meanstream.operators.papers.colme.pairwise_stream import PairwiseReleases, PairwiseStream
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
+from meanstream.operators.records import Floats, Ints, Words
+
+AGENTS, STEPS = 12, 330
+K = 5.5
+"""Standard errors: with the four statistics of each run below, one false alarm in 6 million runs."""
+NAMES = [f"agent {number}" for number in range(AGENTS)]
+NOISE = KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="privacy", purpose="agents")
+
+
+class SameBits:
+    """The same random bits for every input, so that two worlds differ in their sums alone."""
+
+    def derived(self, purpose: str, settings: Any) -> Self:
+        return self
+
+    def version_of(self, count: Ints, total: Ints) -> Words:
+        return NOISE.version_of(count, total)
+
+    def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
+        return NOISE.bits(NoiseIds(ids.owner, ids.index, np.zeros(len(ids), np.uint64)), draw)
+
+
+def settings_of(schedule: str) -> PairwiseStreamSettings:
+    release = AgentsSettings(
+        lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", horizon=1000, spread_share=0.0, mode="paper"
+    )
+    return PairwiseStreamSettings(release=release, schedule=schedule, stddev=0.3)
+
+
+def values_of() -> np.ndarray:
+    return np.random.default_rng(8).uniform(0, 1, (STEPS, AGENTS))
+
+
+def released(kind: type[PairwiseStream], noise: Any, values: np.ndarray, schedule: str) -> PairwiseReleases:
+    stream = kind(settings_of(schedule), noise, capacity=AGENTS)
+    agent, time = np.tile(np.arange(AGENTS), STEPS), np.repeat(np.arange(STEPS, dtype=float), AGENTS)
+    return stream.take(agent, values.ravel(), time, NAMES)
+
+
+def partial_sums(made: PairwiseReleases, totals: Ints) -> tuple[Ints, Ints, Ints]:
+    """Undo the prefix sums: what each release added, with its pair, in order of pair and index."""
+    pair = made.agent * AGENTS + made.reader
+    order = np.lexsort((made.index, pair))
+    total, pair = totals[order], pair[order]
+    before = np.where(np.r_[True, pair[1:] != pair[:-1]], 0, np.r_[0, total[:-1]])
+    return pair, made.index[order], total - before
+
+
+def check_noise(kind: type[PairwiseStream], schedule: str) -> None:
+    """Refuse draws that are not normal with the calibrated variance, or not independent from pair to pair."""
+    values = values_of()
+    made, settings = released(kind, NOISE, values, schedule), settings_of(schedule)
+    prefix = np.cumsum(settings.release.grid.encode(values), axis=0)
+    exact = prefix[made.count - 1, made.agent]
+    pair, index, draw = partial_sums(made, made.total - exact)
+    standard = draw / settings.release.fresh.stddev  # type: ignore[union-attr]
+    n = len(standard)
+    assert n > 3000
+    assert abs(standard.mean()) < K / np.sqrt(n)
+    assert abs((standard**2).mean() - 1) < K * np.sqrt(2 / n)
+    same = pair[1:] == pair[:-1]
+    assert abs((standard[1:] * standard[:-1])[same].mean()) < K / np.sqrt(same.sum())
+    agent, reader = np.divmod(pair, AGENTS)
+    table = np.full((AGENTS, AGENTS, index.max() + 1), np.nan)
+    table[reader, agent, index] = standard
+    products = np.array([table[r] * table[r + 1] for r in range(AGENTS - 1)])
+    products = products[np.isfinite(products)]
+    assert abs(products.mean()) < K / np.sqrt(len(products))
+
+
+def check_sensitivity(kind: type[PairwiseStream]) -> None:
+    """Refuse a sample that moves more than one partial sum of a pair, or moves one by more than its span."""
+    one, other = values_of(), values_of()
+    one[100, 4], other[100, 4] = 0.0, 1.0
+    first, second = (released(kind, SameBits(), values, "round_robin") for values in (one, other))
+    np.testing.assert_array_equal(first.agent, second.agent)
+    np.testing.assert_array_equal(first.reader, second.reader)
+    pair, _, change = partial_sums(first, second.total - first.total)
+    moved = np.flatnonzero(change)
+    assert set((pair[moved] // AGENTS).tolist()) == {4}
+    assert len(set(pair[moved].tolist())) == len(moved) == AGENTS - 1  # once for each reader
+    assert np.abs(change).max() <= settings_of("round_robin").release.grid.span
+
+
+@pytest.mark.parametrize("schedule", ["round_robin", "restricted_round_robin"])
+def test_every_pair_has_calibrated_noise_of_its_own(schedule: str) -> None:
+    check_noise(PairwiseStream, schedule)
+
+
+def test_a_sample_is_in_one_partial_sum_of_each_pair() -> None:
+    check_sensitivity(PairwiseStream)
+
+
+class SharedNoise(PairwiseStream):
+    """Known bad: all readers meet the noise of the agent that they query, so an agent that moves pays for one."""
+
+    def _words(self, target: Ints, reader: Ints) -> Words:
+        return super()._words(target, np.zeros_like(reader))
+
+
+class FreshEachTime(Pm1):
+    """Known bad: each release has one draw, and none of those before it: a sample is in the noise of many sums."""
+
+    def _step(self, state: Any, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+        return fresh
+
+
+class HalfNoise(Pm1):
+    """Known bad: half of the noise that was calibrated."""
+
+    def _step(self, state: Any, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+        return super()._step(state, rows, release, fresh / 2)
+
+
+def with_counter(counter: type[Pm1]) -> type[PairwiseStream]:
+    class Twin(PairwiseStream):
+        def __init__(self, settings: PairwiseStreamSettings, noise: Any, *, capacity: int) -> None:
+            super().__init__(settings, noise, capacity=capacity)
+            self._counter = counter(settings.release.horizon)
+
+    return Twin
+
+
+class TwiceCounted(PairwiseStream):
+    """Known bad: the samples of one time enter at once and once more when the next come."""
+
+    def take(self, agent: Ints, value: Floats, time: Floats, names: Any) -> PairwiseReleases:
+        made = super().take(agent, value, time, names)
+        points = self.settings.release.grid.encode(value).reshape(STEPS, AGENTS)
+        late = np.cumsum(np.roll(points, 40, axis=0), axis=0)
+        return replace(made, total=made.total + late[made.count - 1, made.agent])
+
+
+@contextmanager
+def caught() -> Iterator[None]:
+    with pytest.raises(AssertionError):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("check", "twin"),
+    [
+        (lambda kind: check_noise(kind, "round_robin"), SharedNoise),
+        (lambda kind: check_noise(kind, "round_robin"), with_counter(FreshEachTime)),
+        (lambda kind: check_noise(kind, "round_robin"), with_counter(HalfNoise)),
+        (check_sensitivity, TwiceCounted),
+    ],
+)
+def test_known_bad_twins_are_caught(check: Callable[[type[PairwiseStream]], None], twin: type[PairwiseStream]) -> None:
+    with caught():
+        check(twin)
+
+
+def test_readers_who_pool_what_they_received_learn_what_is_said() -> None:
+    """The mean of c readers' releases has 1/c of the noise: sqrt(c) times the Gaussian-DP parameter of one."""
+    settings = settings_of("round_robin")
+    for readers, said in ((5, 2.4), (15, 4.43)):
+        assert settings.coalition_epsilon(readers) == pytest.approx(said, abs=0.01)
+    values = values_of()
+    made = released(PairwiseStream, NOISE, values, "round_robin")
+    exact = np.cumsum(settings.release.grid.encode(values), axis=0)[made.count - 1, made.agent]
+    _, index, draw = partial_sums(made, made.total - exact)
+    table = draw.reshape(AGENTS, AGENTS - 1, -1)  # agent, reader, index: everyone was queried equally often
+    assert index.max() == table.shape[2]
+    pooled = table.mean(axis=1) / settings.release.fresh.stddev  # type: ignore[union-attr]
+    assert abs(pooled.var() * (AGENTS - 1) - 1) < K * np.sqrt(2 / pooled.size)
