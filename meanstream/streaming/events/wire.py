@@ -147,6 +147,7 @@ class Population(PublicEvent):
 
 Reason = Literal[
     "bad_agent",
+    "bad_category",
     "bad_id",
     "bad_person",
     "bad_time",
@@ -158,6 +159,7 @@ Reason = Literal[
     "late",
     "malformed",
     "missing_agent",
+    "missing_category",
     "missing_person",
     "missing_time",
     "missing_value",
@@ -168,6 +170,7 @@ Reason = Literal[
     "oversized",
     "too_many_agents",
     "too_many_persons",
+    "unknown_category",
     "unknown_schema",
     "unknown_schema_version",
 ]
