@@ -16,6 +16,7 @@ from meanstream.operators.records import Floats, Ints, Words
 from meanstream.operators.validation import closest_valid, require
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.times import TimeParser
+from meanstream.streaming.sources.categories import CategoryNumbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,12 @@ def frame_samples(
     person: str | None = None,
     nulls: str = "refuse",
     tz: str | None = None,
+    categories: Sequence[str] | None = None,
 ) -> FrameSamples:
-    """Read the columns that are needed, and put the samples into event-time order."""
+    """Read the columns that are needed, and put the samples into event-time order.
+
+    Where there are `categories`, the value is the number of a text's category.
+    """
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
@@ -102,7 +107,7 @@ def frame_samples(
     table = _table(frame, wanted)
     rows = table.num_rows
     table = _without_nulls(table) if nulls == "drop" else table
-    given = _numbers(table, value)
+    given = _numbers(table, value) if categories is None else _categories(table, value, categories)
     order, when = _order(table, time, tz)
     codes, keys = rows_by_key(table, grouping)
     whose = None if person is None else _persons(table, person)
@@ -227,6 +232,18 @@ def _numbers(table: pa.Table, name: str) -> Floats:
     if wrong:
         raise ValueError(f"value must be finite in every row, got {wrong:,} that are not in column {name!r}")
     return found
+
+
+def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats:
+    whole_column(table, "value", name)  # it refuses rows without a value
+    codes, keys = rows_by_key(table, [name], option="value")
+    numbers = CategoryNumbers(categories)
+    found = np.array([numbers.of(text.encode()) for text in key_texts(keys.column(0), name, "value")])[codes]
+    wrong = int(np.isnan(found).sum())
+    if wrong:
+        rule = "be of a category in every row (a category NAME=* takes all others)"
+        raise ValueError(f"value must {rule}, got {wrong:,} others in column {name!r}")
+    return np.asarray(found, np.float64)
 
 
 def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats]:

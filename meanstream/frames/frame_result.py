@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DRAWN = 30
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
+LINES = 8
+"""Categories that a picture has room for."""
 WIDE = 0.6
 """Width of a median interval, as a part of the bounds, from which on a result says that it says little."""
 
@@ -69,7 +71,9 @@ class PrivateFrame(ShownTable):
         value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
-        label = f"mean of {label} ({100 * self.level:g} % interval)"
+        label = f"{self.answer} of {label} ({100 * self.level:g} % interval)"
+        if "category" in self.keys:
+            return self._plot_shares(axes, value, error, label)
         if self.keys == ("window",):
             axes = table_axes(axes, (7, 3.5))
             axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)
@@ -88,6 +92,21 @@ class PrivateFrame(ShownTable):
         shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
         title = shown if len(some) < len(order) else f"all {len(order):,} groups"
         axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
+        return axes
+
+    def _plot_shares(self, axes: Any, share: Any, error: Any, label: str) -> Any:
+        """Draw the shares of each category in time, those with the largest ones; give the axes."""
+        axes = table_axes(axes, (7, 3.5))
+        when, names = self.table.column("window").to_numpy(), np.array(self.table.column("category").to_pylist())
+        known = [*dict.fromkeys(names.tolist())]
+        largest = sorted(known, key=lambda name: -float(share[names == name].sum()))[:LINES]
+        for name in largest:
+            mine = names == name
+            axes.errorbar(when[mine], share[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=name)
+        shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"all {len(known)}"
+        axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private shares: {shown} categories")
+        axes.legend(fontsize=7)
+        axes.figure.autofmt_xdate()
         return axes
 
 

@@ -1,9 +1,10 @@
-"""`private_windows`: one private mean over all users per window of time, by local privacy or by a trusted curator."""
+"""`private_windows`: one private mean, or shares of categories, over all users per window of time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -21,6 +22,7 @@ from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRu
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import summarize_windows
+from meanstream.streaming.sources.categories import require_categories
 
 HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
 """Arguments of other functions, and what to use here."""
@@ -36,10 +38,11 @@ def private_windows(
     by: str,
     value: str,
     time: str,
-    lower: float,
-    upper: float,
+    lower: float | None = None,
+    upper: float | None = None,
     epsilon: float,
     window: str,
+    categories: Sequence[str] | None = None,
     tz: str | None = None,
     first_weekday: str | None = None,
     nulls: str = "refuse",
@@ -52,6 +55,8 @@ def private_windows(
 ) -> PrivateWindows:
     """Answer for each window with the mean over its users, where each user counts once, and an interval.
 
+    With `categories` the answers are shares: a row for each window and category.
+
     Released to anyone who gets the result: everything in it is computed from users' randomized reports, or from sums
     that a curator has noised.
 
@@ -63,12 +68,14 @@ def private_windows(
         Column of the user whose row it is, who is protected. (In `private_means` it is the column of groups.)
     value, time : str
         Column of numbers, and of event times (timestamps, dates or seconds).
-    lower, upper : float
-        Bounds of a value, chosen without a look at the data.
+    lower, upper : float, optional
+        Bounds of a value, chosen without a look at the data; needed without `categories`.
     epsilon : float
         Of everything that one user has in a window, its number of rows included.
     window : str
         `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+    categories : sequence of str, optional
+        Declared categories of a column of texts, for the share of each; one may be "NAME=*", which takes all others.
     tz : str, optional
         Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without a zone are taken as
         local times of it.
@@ -113,21 +120,42 @@ def private_windows(
     ['window', 'end', 'mean', 'lower', 'upper', 'stderr', 'users', 'refused']
     >>> found.to_frame()["users"].to_pylist()
     [500]
+    >>> table = table.append_column("device", pa.array(["phone", "phone", "desktop", "tv"] * 500))
+    >>> found = private_windows(table, by="who", value="device", time="t", epsilon=4.0, window="1h",
+    ...                         categories=["phone", "desktop", "other=*"], secret="9b1f6c04d2a85e73bb40c9f1e6a7250d",
+    ...                         name="doc")
+    >>> dict(zip(found.to_frame()["category"].to_pylist(), found.to_frame()["share"].to_numpy().round(3).tolist()))
+    {}
     """
     check_arguments(private_windows, SETTINGS, settings, HINTS)
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
     by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
+    if categories is not None:
+        for end, given in (("lower", lower), ("upper", upper)):
+            require(given is None, end, "be left out with categories, whose shares lie between 0 and 1", given)
+        require(not central, "central", "be False with categories: no curator answers them", central)
+        lower, upper, by_default = 0.0, 1.0, estimator_taken_for("categories")
+    require(lower is not None, "lower", "be given without categories", lower)
+    require(upper is not None, "upper", "be given without categories", upper)
     chosen = by_default if estimator is None else estimator_name(estimator)
     agreed = RoundsSettings(
-        lower=lower, upper=upper, epsilon=epsilon, window=window, estimator=chosen, level=level, name=called, **settings
+        lower=float(cast(float, lower)),
+        upper=float(cast(float, upper)),
+        epsilon=epsilon,
+        window=window,
+        estimator=chosen,
+        level=level,
+        name=called,
+        categories=None if categories is None else require_categories(categories),
+        **settings,
     )
     if agreed.central != central:
         trust = "central trust" if central else "local privacy (or central be True)"
         raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
-    if not agreed.one_mean:
+    if not agreed.one_mean and categories is None:
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
-    samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz)
+    samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz, categories=categories)
     answers, most = _answers(samples, agreed, key)
     return PrivateWindows.of(frame, answers, agreed, value, most=most)
 
@@ -178,23 +206,15 @@ class PrivateWindows(PrivateFrame):
     ) -> PrivateWindows:
         """Put a result together."""
         events = [msgspec.json.decode(line) for line, _ in answers]
-        numbers = {
-            "mean": [event["value"] for event in events],
-            "lower": [event["interval"][0] for event in events],
-            "upper": [event["interval"][1] for event in events],
-            "stderr": [event["stderr"] for event in events],
-        }
         calendar = settings.windows.calendar
         when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
-        times = {
-            told: pa.array([_micros(event[name]) for event in events], pa.int64()).cast(when)
-            for told, name in (("window", "start"), ("end", "end"))
-        }
-        table = times | {name: pa.array(column, pa.float64()) for name, column in numbers.items()}
-        table |= {
-            "users": pa.array([event["users"] for event in events], pa.int64()),
-            "refused": pa.array([refused for _, refused in answers], pa.int64()),
-        }
+        shares = settings.categories is not None
+        rows = [row for event, (_, refused) in zip(events, answers, strict=True) for row in _rows(event, refused)]
+        kinds: dict[str, pa.DataType] = {"window": when, "end": when}
+        kinds |= {"category": pa.string(), "share": pa.float64()} if shares else {"mean": pa.float64()}
+        kinds |= dict.fromkeys(("lower", "upper", "stderr"), pa.float64())
+        kinds |= dict.fromkeys(("users", "refused"), pa.int64())
+        table = {name: _column([row[name] for row in rows], kind) for name, kind in kinds.items()}
         per_window = events[0]["delta"] if events else 0.0
         delta = f", delta {per_window:g}" if per_window else ""
         several = most > 1 and settings.unit.startswith("one user")
@@ -208,10 +228,29 @@ class PrivateWindows(PrivateFrame):
                 *([f"A user in {most:,} windows, the most here, has {together} in all of them"] if several else []),
             ),
             level=settings.level,
-            keys=("window",),
+            keys=("window", "category") if shares else ("window",),
             original=frame,
             value=value,
+            answer="share" if shares else "mean",
         )
+
+
+def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:
+    """Give a window's answer as rows: one, or one for each category."""
+    common = {"window": _micros(event["start"]), "end": _micros(event["end"])}
+    common |= {"users": event["users"], "refused": refused}
+    if "categories" not in event:
+        lower, upper = event["interval"]
+        return [common | {"mean": event["value"], "lower": lower, "upper": upper, "stderr": event["stderr"]}]
+    columns = zip(event["categories"], event["value"], event["interval"], event["stderr"], strict=True)
+    return [
+        common | {"category": name, "share": share, "lower": lower, "upper": upper, "stderr": stderr}
+        for name, share, (lower, upper), stderr in columns
+    ]
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
 
 
 def _micros(text: str) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.estimators.registry import estimator_class
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.pipelines.beam.worker.beam_metrics import PRIVATE_NAMESPACE
 from meanstream.streaming.crash import CrashPoint, Moment
@@ -64,7 +65,23 @@ def _changed(how: str, values: Any, times: Any) -> tuple[Any, Any]:
     return np.tile(values, 40), np.sort(np.tile(times, 40) + np.linspace(0, 0.01, 40 * len(times)))
 
 
+def texts_of(path: Path) -> None:
+    """Write words for the values of a stream: categories, one of which takes all others."""
+    head, *lines = path.read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    worded = [[user, value if value == "x" else f"v{float(value):.0f}", *rest] for user, value, *rest in rows]
+    path.write_text("\n".join([head, *map(",".join, worded)]) + "\n")
+
+
 def common(**more: Any) -> dict[str, Any]:
+    if estimator_class(more["estimator"]).answers == "shares":
+        return {name: value for name, value in _common(**more).items() if name not in ("lower", "upper")} | {
+            "categories": "v3,v4,v5,v6,other=*"
+        }
+    return _common(**more)
+
+
+def _common(**more: Any) -> dict[str, Any]:
     return {
         "source": "private-stream.csv", "id": "id", "window": "1d", "lower": 0, "upper": 10, "epsilon": 2,
         "batch_size": 50, **more,
@@ -86,6 +103,8 @@ def one_process(
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports)
         write_stream(folder / "private-stream.csv", users, changed=changed, sort=more.get("sort", True))
+        if estimator_class(estimator).answers == "shares":
+            texts_of(folder / "private-stream.csv")
         options = common(estimator=estimator, store="rounds.db", sink="means.jsonl", stages="stages.jsonl", **more)
         watched.run(
             "killed", "run", "rounds", die=DieOnceCharged(folder / "rounds.db"), **options, **outputs(watched, "a")

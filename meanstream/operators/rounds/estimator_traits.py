@@ -60,7 +60,7 @@ class EstimatorTraits:
 
     Attributes
     ----------
-    answers : {"mean", "vector", "density", "mixture"}
+    answers : {"mean", "vector", "density", "mixture", "shares"}
         What the estimate is.
     estimand : str
         The same in words, for anyone who asks what is estimated.
@@ -79,8 +79,8 @@ class EstimatorTraits:
     carries : bool
         Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
     taken_for : str
-        When a forecast of one mean takes it: where "no search" for a narrower window pays, where the users' spread is
-        "declared" or their "tails" are, or where everyone trusts a "curator"; "" for never.
+        When it is the default: of one mean where "no search" for a narrower window pays, where the users' spread is
+        "declared" or their "tails" are, or where everyone trusts a "curator"; for shares of "categories"; "" for never.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str

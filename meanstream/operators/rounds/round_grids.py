@@ -1,4 +1,4 @@
-"""How the values of a sample become whole numbers, of which exact sums are kept: one, or one for each feature."""
+"""How samples become whole numbers, of which exact sums are kept: one, or one for each feature or category."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ UNIT = FixedPoint(-1.0, 1.0)
 """The grid of features, and of coordinates, which have bounds of their own."""
 
 
+MAX_CATEGORIES = 256
+"""Of a column: a user's sums have one number for each."""
+
+
 class Grid(Protocol):
-    """`meanstream.operators.noise.fixed_point.FixedPoint`, or `VectorGrid`."""
+    """`meanstream.operators.noise.fixed_point.FixedPoint`, `VectorGrid` or `CategoryGrid`."""
 
     @property
     def span(self) -> int:
@@ -79,6 +83,46 @@ class VectorGrid:
         """Private: tell which samples have a coordinate that `encode` moves to a bound."""
         raw = _in_columns(values)
         return np.asarray(((raw < self.lower) | (raw > self.upper)).any(axis=1))
+
+
+@dataclass(frozen=True)
+class CategoryGrid:
+    """The grid on which categories are held: 1 in the column of a sample's category, 0 elsewhere.
+
+    Parameters
+    ----------
+    categories : int
+        How many there are; a sample's value is the number of its category, from 0.
+
+    Examples
+    --------
+    >>> CategoryGrid(3).encode(np.array([2.0, 0.0, np.nan])).tolist()
+    [[0, 0, 1], [1, 0, 0], [1, 0, 0]]
+    """
+
+    categories: int
+
+    @property
+    def span(self) -> int:
+        """Greatest whole number."""
+        return 1
+
+    @property
+    def resolution(self) -> float:
+        """Width of a step."""
+        return 1.0
+
+    def encode(self, values: Floats) -> Ints:
+        """Private: numbers of categories (n,) to rows with a single 1.
+
+        **Privacy.** Whatever comes in, each row is one of a category.
+        """
+        number = np.clip(np.nan_to_num(np.asarray(values, np.float64)), 0, self.categories - 1).astype(np.int64)
+        return np.asarray(number[:, np.newaxis] == np.arange(self.categories), np.int64)
+
+    def clips(self, values: Floats) -> Bools:
+        """Private: no sample is moved."""
+        return np.zeros(len(values), np.bool_)
 
 
 def _in_columns(values: Floats) -> Floats:

@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, LEARNING_ESTIMATOR
+from meanstream.operators.estimators.registry import (
+    DEFAULT_ESTIMATOR,
+    ESTIMATORS,
+    LEARNING_ESTIMATOR,
+    estimator_taken_for,
+)
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import DEFERRED, given_option, require_given
 from meanstream.pipelines.options.declared import ESTIMATION, INPUT, OUTPUT, PRIVACY, SIDES, InTemplate, cli_option
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 SOURCE_HELP = "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
-TEMPLATE_VECTOR = "Bound of a value; for a vector one, or one each: x,y,z."
+TEMPLATE_VECTOR = "Bound of a value; for a vector one, or one each: x,y,z. Needed without categories."
 TEMPLATE_ESTIMATOR = "Estimator. {curators} trust a curator."
 
 
@@ -64,6 +69,16 @@ class RoundsOptions(StreamOptions):
             template=InTemplate("Columns of a vector", "columns", help="Columns x,y,z, instead of value."),
         ),
     ] = None
+    categories: Annotated[
+        str | None,
+        cli_option(
+            "Categories a,b,c or FILE.txt of --value, a column of text, for the share of each; NAME=* takes all "
+            "others.",
+            INPUT,
+            first=True,
+            template=InTemplate("Categories", "categories", help="Categories a,b,c of a column of text."),
+        ),
+    ] = None
     window: Annotated[
         str | None,
         cli_option(
@@ -94,21 +109,20 @@ class RoundsOptions(StreamOptions):
     lower: Annotated[
         str | None,
         cli_option(
-            "Lower bound of a value, declared without a look at the data; for --values one, or one each: x,y,z.",
+            "Lower bound of a value, declared without a look at the data; for --values one, or one each: x,y,z; "
+            "needed without --categories.",
             PRIVACY,
             first=True,
-            required=True,
-            template=InTemplate("Lower bound", "bound", required=True, help=TEMPLATE_VECTOR),
+            template=InTemplate("Lower bound", "bound", help=TEMPLATE_VECTOR),
         ),
     ] = None
     upper: Annotated[
         str | None,
         cli_option(
-            "Upper bound of a value, declared in the same way.",
+            "Upper bound of a value, declared in the same way; needed without --categories.",
             PRIVACY,
             first=True,
-            required=True,
-            template=InTemplate("Upper bound", "bound", required=True, help=TEMPLATE_VECTOR),
+            template=InTemplate("Upper bound", "bound", help=TEMPLATE_VECTOR),
         ),
     ] = None
     epsilon: Annotated[
@@ -259,12 +273,12 @@ class RoundsOptions(StreamOptions):
         from meanstream.streaming.rounds.rounds_curator import NO_SIDES
         from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 
-        require_given(self, "lower", "upper", "epsilon", "window")
-        lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
+        require_given(self, *(() if self.categories is not None else ("lower", "upper")), "epsilon", "window")
+        lower, upper = self._ends()
         epsilon, window = given_option("epsilon", self.epsilon), given_option("window", self.window)
         settings = RoundsSettings(
-            lower=_bounds("lower", lower),
-            upper=_bounds("upper", upper),
+            lower=lower,
+            upper=upper,
             epsilon=float(epsilon),
             window=window,
             estimator=self.estimator or self._estimator_by_default(window),
@@ -279,6 +293,7 @@ class RoundsOptions(StreamOptions):
             mode=self.mode,
             values=self.coordinates,
             tails=self.tails,
+            categories=self.declared_categories,
         )
         settings.estimator_for(settings.users or 1)
         for side in ("reports_only", "from_reports"):
@@ -289,8 +304,24 @@ class RoundsOptions(StreamOptions):
                 settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
         return settings
 
+    def _ends(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
+        """Give the bounds of a value; of shares they are known."""
+        from meanstream.operators.validation import require
+
+        if self.categories is None:
+            return (
+                _bounds("lower", given_option("lower", self.lower)),
+                _bounds("upper", given_option("upper", self.upper)),
+            )
+        for name in ("lower", "upper"):
+            given = getattr(self, name)
+            require(given is None, name, "be left out with --categories: shares lie between 0 and 1", given)
+        return 0.0, 1.0
+
     def _estimator_by_default(self, window: str) -> str:
         """Name the estimator where nobody does: one that learns, unless something else was said that it cannot have."""
+        if self.categories is not None:
+            return estimator_taken_for("categories")
         from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 
         said = (self.reports_only, self.from_reports, self.option, self.values, self.between_users, self.tails)
@@ -320,6 +351,23 @@ class RoundsOptions(StreamOptions):
         require(all(names), "values", "be columns x,y,z", self.values)
         return names
 
+    @property
+    def declared_categories(self) -> tuple[str, ...] | None:
+        """Categories of the column of the value, where shares are asked for.
+
+        Raises
+        ------
+        ValueError
+            If they cannot be categories, or there are coordinates, too.
+        """
+        from meanstream.operators.validation import require
+        from meanstream.streaming.sources.categories import read_categories
+
+        if self.categories is None:
+            return None
+        require(self.values is None, "values", "be left out with --categories", self.values)
+        return read_categories(str(self.categories))
+
     def column_mapping(self) -> "ColumnMapping":
         """Say which column means what; a user is what sources call an agent."""
         from meanstream.streaming.sources.mapping import ColumnMapping
@@ -328,6 +376,7 @@ class RoundsOptions(StreamOptions):
             agent=self.user,
             value=self.value,
             values=self.coordinates,
+            categories=self.declared_categories,
             time=self.time,
             id=self.id,
             layout=checked_layout(self.layout),

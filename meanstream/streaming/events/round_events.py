@@ -71,7 +71,8 @@ class WindowEstimate(PublicEvent):
     """Public: the population's private mean in one window, every user counted once, with its interval.
 
     Of vectors, `value`, `interval`, `stderr` and `unclipped` are lists, one entry per coordinate; of a mixture, one per
-    component; of a density, one per coefficient. The fields `values`, `components` and `function` are left out where
+    component; of a density, one per coefficient; of categories, one per category. Shares in `value` add to 1;
+    `unclipped` has unbiased ones. The fields `values`, `categories`, `components` and `function` are left out where
     they mean nothing.
 
     **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
@@ -104,6 +105,9 @@ class WindowEstimate(PublicEvent):
     stages: list[dict[str, Any]] = Field(description="Results of the stages, in the estimator's terms, on [-1, 1].")
     values: list[str] | None = Field(
         default=None, exclude_if=is_none_in_event, description="Names of the coordinates of a vector, in order."
+    )
+    categories: list[str] | None = Field(
+        default=None, exclude_if=is_none_in_event, description="Names of the categories, in the order of their shares."
     )
     components: list[dict[str, FiniteFloat]] | None = Field(
         default=None,

@@ -175,6 +175,7 @@ class Population(PublicEvent):
 
 Reason = Literal[
     "bad_agent",
+    "bad_category",
     "bad_id",
     "bad_person",
     "bad_time",
@@ -186,6 +187,7 @@ Reason = Literal[
     "late",
     "malformed",
     "missing_agent",
+    "missing_category",
     "missing_person",
     "missing_time",
     "missing_value",
@@ -196,6 +198,7 @@ Reason = Literal[
     "oversized",
     "too_many_agents",
     "too_many_persons",
+    "unknown_category",
     "unknown_schema",
     "unknown_schema_version",
 ]

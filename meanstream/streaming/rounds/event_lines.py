@@ -15,6 +15,7 @@ from meanstream.streaming.events.round_events import Report, RoundRefusal, Stage
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS
+from meanstream.streaming.sources.categories import category_names
 
 
 def report_event_lines(this: WindowRound, stage: int, users: Sequence[str], reports: Reports) -> EventLines:
@@ -63,6 +64,7 @@ def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> Ev
         mode=there.mode,  # type: ignore[arg-type]
         stages=canonical_plain(list(there.stages)),
         values=None if this.settings.values is None or there.function is not None else list(this.settings.values),
+        categories=None if this.settings.categories is None else category_names(this.settings.categories),
         components=canonical_plain(list(there.components)) or None,
         function=None if there.function is None else canonical_plain(there.function),
     )

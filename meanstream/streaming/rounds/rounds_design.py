@@ -44,6 +44,8 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
         options["tails"] = s["tails"]
     if s.get("values") is not None:
         options["dimension"] = len(s["values"])
+    if s.get("categories") is not None:
+        options["categories"] = len(s["categories"])
     if s["sizes"] is not None:
         from meanstream.streaming.rounds.sizes_file import read_sizes
 

@@ -18,7 +18,7 @@ from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
 from meanstream.operators.rounds.estimator_traits import TAILS
-from meanstream.operators.rounds.round_grids import Grid, VectorGrid
+from meanstream.operators.rounds.round_grids import CategoryGrid, Grid, VectorGrid
 from meanstream.operators.rounds.round_protocol import Estimator
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import (
@@ -32,6 +32,7 @@ from meanstream.operators.validation import (
 )
 from meanstream.streaming.rounds.rounds_design import UNKNOWN_SIZES, design_least_users, designed_estimator
 from meanstream.streaming.rounds.window_widths import Window, Windows
+from meanstream.streaming.sources.categories import require_categories
 
 HOST_ONLY = ("user_budget", "allowed_lateness")
 """Settings that concern the host of the users' side alone; both sides must agree on the others."""
@@ -91,6 +92,9 @@ class RoundsSettings:
         Of the estimator.
     values : tuple of str, optional
         Names of the coordinates, for estimators of vectors.
+    categories : tuple of str, optional
+        Declared categories, for estimators of shares, whose `lower` and `upper` are 0 and 1. One of them may be
+        `NAME=*`, which takes every text that is no other category.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
         given: nothing is assumed of them.
@@ -125,10 +129,11 @@ epsilon 1), got None
     mode: str = "tuned"
     values: tuple[str, ...] | None = None
     tails: str | None = None
+    categories: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", estimator_name(self.estimator))
-        for name in ("lower", "upper", "values"):
+        for name in ("lower", "upper", "values", "categories"):
             if isinstance(getattr(self, name), list):  # as a store keeps them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, value in _respelled(self).items():
@@ -141,6 +146,7 @@ epsilon 1), got None
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
+        _require_categories(self)
         _require_coordinates(self)
         _require_tails(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
@@ -174,6 +180,8 @@ epsilon 1), got None
     @property
     def grid(self) -> Grid:
         """The grid on which values, or the features of values that the estimator sums up, are held."""
+        if self.categories is not None:
+            return CategoryGrid(len(self.categories))
         features = getattr(self.estimator_for(1), "features", None) if hasattr(self._class, "features") else None
         if features is None and self.values is None:
             return FixedPoint(float(self.ends[0]), float(self.ends[1]))
@@ -324,6 +332,21 @@ def _number(value: Any) -> Any:
     """Take NumPy's scalars for Python's, and a float that is whole for the whole number."""
     plain = value.item() if isinstance(value, np.generic) else value
     return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
+
+
+def _require_categories(settings: RoundsSettings) -> None:
+    """Refuse categories without an estimator of shares, and the other way round."""
+    known, named = estimator_class(settings.estimator), settings.categories
+    shares = known.answers == "shares"
+    require(shares or named is None, "categories", f"be left out for {settings.estimator}", named)
+    require(not shares or named is not None, "categories", f"be given for {settings.estimator}, such as a,b,c", named)
+    if named is None:
+        return
+    require_categories(named)
+    require("categories" not in settings.options, "categories", "be given as --categories", settings.options)
+    for name, end in (("lower", 0.0), ("upper", 1.0)):
+        given = getattr(settings, name)
+        require(given == end, name, f"be {end:g} with categories, whose shares lie between 0 and 1", given)
 
 
 def _require_coordinates(settings: RoundsSettings) -> None:

@@ -18,7 +18,8 @@ from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
 from meanstream.streaming.events.times import ColumnTypeError, TimeParser
-from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.categories import CategoryNumbers
+from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
 from meanstream.streaming.sources.source_directory import NO_NAME, NOT_A_NAME, NameDirectory
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
@@ -30,6 +31,7 @@ Codes = npt.NDArray[np.int8]
 GOOD, SCHEMA, NO_AGENT, BAD_AGENT, NO_TIME, BAD_TIME, NO_VALUE, BAD_VALUE, NOT_FINITE, BAD_ID, NO_PERSON, BAD_PERSON = (
     range(12)
 )
+NO_CATEGORY, UNKNOWN_CATEGORY = 12, 13
 REASONS = (
     "",
     "unknown_schema_version",
@@ -43,6 +45,8 @@ REASONS = (
     "bad_id",
     "missing_person",
     "bad_person",
+    "missing_category",
+    "unknown_category",
 )
 
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -63,6 +67,7 @@ class Decoder:
         self._directory = NameDirectory()
         self._time = TimeParser(mapping.time_unit)
         self._id_key = id_key
+        self._categories = None if mapping.categories is None else CategoryNumbers(mapping.categories)
         self._coordinates = None if mapping.values is None else [f"value.{i}" for i in range(len(mapping.values))]
 
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
@@ -96,6 +101,8 @@ class Decoder:
 
     def _values(self, raw: RawColumns) -> tuple[Floats, Codes | None]:
         """Values (n,), or (n, v) of vectors; a vector is bad for the first of its coordinates that is."""
+        if self._categories is not None:
+            return _each_once(raw[CATEGORY], self._numbers_of_categories)
         if self._coordinates is None:
             return _each_once(raw["value"], _values)
         columns = [_each_once(raw[part], _values) for part in self._coordinates]
@@ -104,6 +111,18 @@ class Decoder:
             if bad is not None:
                 fault = bad if fault is None else np.where(fault == GOOD, bad, fault)
         return np.stack([value for value, _ in columns], axis=1), fault
+
+    def _numbers_of_categories(self, column: pa.Array) -> tuple[Floats, Codes | None]:
+        """Numbers of the declared categories; each distinct text is looked up once."""
+        assert self._categories is not None  # noqa: S101 - called where there are any
+        encoded = _binary(column, "value").dictionary_encode()
+        number = np.array([*map(self._categories.of, encoded.dictionary.to_pylist()), math.nan])
+        at: Ints = encoded.indices.fill_null(len(number) - 1).to_numpy(zero_copy_only=False)
+        value = number[at]
+        if not np.isnan(value).any():
+            return value, None
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        return value, np.where(missing, NO_CATEGORY, np.where(np.isnan(value), UNKNOWN_CATEGORY, GOOD)).astype(np.int8)
 
     def _times(self, column: pa.Array) -> tuple[Floats, Codes | None]:
         try:

@@ -17,6 +17,9 @@ OF_MESSAGE = ("@key", "@timestamp", "@topic")
 """What of a message stands next to its value; and `@header.NAME`."""
 _HEADER = "@header."
 
+CATEGORY = "category"
+"""The part of a sample that is its value, where categories are declared."""
+
 NO_HEADER = "; its first line holds numbers, as a record does: it must hold the names of the columns"
 
 
@@ -29,6 +32,9 @@ class ColumnMapping(BaseModel):
         Required columns.
     values : tuple of str, optional
         Columns of the coordinates of a vector, in order, instead of `value`.
+    categories : tuple of str, optional
+        Declared categories: the column of the value then holds texts, and a sample's value is the number of its
+        category, from 0 (`meanstream.streaming.sources.categories`).
     id : str, optional
         Identifies a sample within the source; without it no duplicate can be recognized.
     person : str, optional
@@ -50,6 +56,7 @@ class ColumnMapping(BaseModel):
     agent: str = "agent"
     value: str = "value"
     values: tuple[str, ...] | None = None
+    categories: tuple[str, ...] | None = None
     time: str = "time"
     id: str | None = None
     person: str | None = None
@@ -61,8 +68,11 @@ class ColumnMapping(BaseModel):
 
     @property
     def required(self) -> dict[str, str]:
-        """Column of each part that a sample must have; coordinates of a vector are `value.0`, `value.1`, ..."""
-        values = {"value": self.value}
+        """Column of each part that a sample must have; coordinates of a vector are `value.0`, `value.1`, ...
+
+        A category is a part of its own: it is read as names are.
+        """
+        values = {"value" if self.categories is None else CATEGORY: self.value}
         if self.values is not None:
             values = {f"value.{number}": name for number, name in enumerate(self.values)}
         return {"agent": self.agent, **values, "time": self.time}
@@ -141,7 +151,7 @@ class ColumnMapping(BaseModel):
         return wanted
 
     def _option(self, part: str) -> str:
-        return self.owner if part == "agent" else mapping_kind(part)
+        return {"agent": self.owner, CATEGORY: "value"}.get(part, mapping_kind(part))
 
 
 def mapping_kind(part: str) -> str:

@@ -1,4 +1,4 @@
-"""Laws of vectors, densities and mixtures for simulated rounds."""
+"""Laws of vectors, densities, mixtures and categories for simulated rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.validation import require
 
 FORMS = (
-    "rademacher, corner:p, sphere, sparse:s,p, shifted_uniform, shifted_rademacher, trigonometric or mixture:w=mean;..."
+    "rademacher, corner:p, sphere, sparse:s,p, shifted_uniform, shifted_rademacher, trigonometric, mixture:w=mean;... "
+    "or shares:w,w,..."
 )
 SHIFT = 0.3
 """Shifted samples move by one draw from [-0.3, 0.3] in each run, so that no bin's edge is special."""
@@ -172,6 +173,24 @@ class RademacherMixture:
         return vector_law_summaries(mean, count, rng), np.array(self.mean)
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredShares:
+    """Categories with these shares; every user draws all of its samples from them."""
+
+    weight: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        good = all(one >= 0.0 for one in self.weight) and 0.0 < sum(self.weight) < math.inf
+        require(good, "data", "have weights of at least 0, not all 0", self.weight)
+
+    def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:  # noqa: ARG002
+        """Exact."""
+        share = np.array(self.weight) / sum(self.weight)
+        total = rng.multinomial(count, share)
+        ids = rng.integers(0, 2**64, (len(count), 2), dtype=np.uint64)
+        return Summaries(user=ids, count=count, total=total, first=np.minimum(total, 1), span=1), 2.0 * share - 1.0
+
+
 def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> VectorLaw:
     """Read a law of vectors.
 
@@ -181,7 +200,7 @@ def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> Ve
         `rademacher` (independent coordinates with means theta), `corner:p` (the first coordinate 1 with probability p,
         else -1; the others 0), `sphere`, `sparse:s,p` (the first s coordinates 1 with probability p, the others with
         1/2), `shifted_uniform`, `shifted_rademacher`, `trigonometric` (a density with coefficients theta),
-        `mixture:w=mean;...`.
+        `mixture:w=mean;...`, `shares:w,w,...` (weights of categories).
     dimension : int
     theta : sequence of float
 
@@ -210,6 +229,8 @@ def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> Ve
         return RademacherVectors((2.0 * numbers[1] - 1.0,) * signals + (0.0,) * (dimension - signals))
     if name == "mixture" and numbers and len(numbers) % 2 == 0:
         return RademacherMixture(tuple(numbers[::2]), tuple(numbers[1::2]))
+    if name == "shares" and numbers:
+        return DeclaredShares(tuple(numbers))
     simple: dict[str, Callable[[], VectorLaw]] = {
         "sphere": lambda: SphereVectors(dimension),
         "shifted_uniform": lambda: ShiftedSamples(uniform=True),

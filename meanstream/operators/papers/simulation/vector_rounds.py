@@ -1,4 +1,4 @@
-"""What estimators of vectors, densities and mixtures achieve: their error and coverage over many simulated windows."""
+"""What estimators of several numbers achieve: their error and coverage over many simulated windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.estimators.registry import build_estimator, estimator_class
 from meanstream.operators.papers.simulation.round_population import draw_population_sizes
 from meanstream.operators.papers.simulation.simulated_rounds import (
     predicted_rounds_mse,
@@ -103,7 +103,7 @@ class VectorResult:
     ----------
     mse, stderr : float
         Mean over the runs of the squared error summed over coordinates (integrated, for a density), before values are
-        cut, and its standard error (None for a single run).
+        cut, and its standard error (None for a single run). All numbers are on [-1, 1]; shares on [0, 1].
     mse_cut : float
         The same for the answer, which is cut.
     bias : list of float
@@ -159,6 +159,9 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
     runs = [_one_run(config, estimator, run) for run in range(config.runs)]
     found, truth, left_out = np.array([a for a, *_ in runs]), np.array([b for _, b, _ in runs]), [c for *_, c in runs]
     raw, cut, lower, upper = found.transpose(1, 0, 2)
+    predicted = predicted_rounds_mse(estimator.describe())
+    if predicted is not None and estimator_class(config.estimator).answers == "shares":
+        predicted /= 4.0
     error = ((raw - truth) ** 2).sum(axis=1) + left_out
     return VectorResult(
         mse=float(error.mean()),
@@ -168,7 +171,7 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
         mean=raw.mean(axis=0).tolist(),
         deviation=raw.std(axis=0).tolist(),
         coverage=float(((lower <= truth) & (truth <= upper)).mean()),
-        predicted_mse=predicted_rounds_mse(estimator.describe()),
+        predicted_mse=predicted,
         theta=truth.mean(axis=0).tolist(),
         found=raw.tolist(),
         config=config.as_dict(),
@@ -180,6 +183,8 @@ def _one_run(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Floa
     estimate, truth = simulate_vector_round(config, estimator, run)
     columns = [np.atleast_1d(x) for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)]
     found = np.array(columns, dtype=np.float64)
+    if estimator_class(config.estimator).answers == "shares":
+        return 0.5 * (found + 1.0), 0.5 * (truth + 1.0), 0.0
     d = found.shape[1]
     # A density may have more coefficients than are estimated, or fewer: those are 0.
     beyond = float((truth[d:] ** 2).sum())

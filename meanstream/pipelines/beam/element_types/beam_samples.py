@@ -43,8 +43,8 @@ def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: 
     user : sequence of str (n,)
         Who.
     value : float array (n,), or (n, coordinates) for estimators of vectors
-        In the unit of the declared bounds; a sample that is not finite is rejected where the batch is read, and so is
-        one without a name or with an implausible time.
+        In the unit of the declared bounds, or numbers of declared categories from 0. A sample that is not finite is
+        rejected where the batch is read, and so is one without a name or with an implausible time.
     time : float array (n,)
         Event time, seconds since the epoch.
 

@@ -17,6 +17,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from meanstream.operators.validation import closest_valid, require
 from meanstream.streaming.events.numbers import LARGEST
 from meanstream.streaming.events.wire import Sample
+from meanstream.streaming.sources.mapping import CATEGORY
 
 Part = str | Callable[[Any], Any]
 """A field's name, or what makes the part of an element."""
@@ -44,7 +45,7 @@ class SampleFields:
         Whose sample it is: a string, or a whole number.
     value : str or callable, or tuple of str
         The number that was measured, in the unit of the bounds; of a vector the coordinates, in one field or in one
-        each.
+        each; the text of a category, where categories are declared.
     time : str or callable, optional
         Event time: seconds since the epoch, an aware datetime or Beam's `Timestamp`. By default the field `time`, if
         the element has one, otherwise the element's timestamp. The two differ: a timestamp is what the source has
@@ -120,13 +121,18 @@ class ElementParts:
         Where they are.
     coordinates : int
         Of a vector; 0 where a value is one number.
+    categories : bool
+        Whether a value is the text of a category.
     tuples : bool
         Whether a plain tuple may be a sample, by the places of its entries.
     """
 
-    def __init__(self, given: SampleFields, *, coordinates: int = 0, tuples: bool = False) -> None:
+    def __init__(
+        self, given: SampleFields, *, coordinates: int = 0, categories: bool = False, tuples: bool = False
+    ) -> None:
         self._given = given
         self._coordinates = coordinates
+        self._categories = categories
         self._tuples = tuples
         self._wanted = {part for part in (*given.parts().values(), TIME) if isinstance(part, str)}
 
@@ -181,7 +187,9 @@ class ElementParts:
             known = kind.model_fields
         return {name: getattr(element, name) for name in known if name in self._wanted} if known else None
 
-    def _values(self, value: Any) -> list[float | None]:
+    def _values(self, value: Any) -> list[Any]:
+        if self._categories:
+            return [_text(value, CATEGORY)]
         if not self._coordinates:
             return [_number(value)]
         if value is None:

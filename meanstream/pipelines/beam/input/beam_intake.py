@@ -31,7 +31,7 @@ from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns, no_sample_columns
 from meanstream.streaming.events.times import EARLIEST, LATEST
 from meanstream.streaming.sources.decode import Decoder
-from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 
 REJECTED = "rejected"
@@ -53,6 +53,8 @@ class SampleIntake:
         Whether plain tuples are samples.
     coordinates : int
         Of a vector; 0 where a value is one number.
+    categories : tuple of str, optional
+        Declared ones: a value is a text, and in a batch the number of its category.
     secret : SecretLocation
         Where the secret is that keys the hash of ids; read only where there are any.
     max_future : float
@@ -69,6 +71,7 @@ class SampleIntake:
     secret: SecretLocation
     max_future: float
     persons: bool = False
+    categories: tuple[str, ...] | None = None
     privacy_unit: PrivacyUnit = "sample"
 
     @classmethod
@@ -80,6 +83,7 @@ class SampleIntake:
         secret: SecretLocation | None,
         max_future: float | None,
         coordinates: int = 0,
+        categories: tuple[str, ...] | None = None,
         privacy_unit: PrivacyUnit = "sample",
     ) -> SampleIntake:
         """Take what a transform was given; without a time of one's own, the engine's `max_future`."""
@@ -89,6 +93,7 @@ class SampleIntake:
             fields=fields,
             tuples=fields == default,
             coordinates=coordinates,
+            categories=categories,
             secret=SecretLocation() if secret is None else as_kind("secret", secret, SecretLocation),
             max_future=limit,
             privacy_unit=privacy_unit,
@@ -120,7 +125,12 @@ class SampleReader:
 
     def __init__(self, intake: SampleIntake) -> None:
         self._intake = intake
-        self._parts = ElementParts(intake.fields, coordinates=intake.coordinates, tuples=intake.tuples)
+        self._parts = ElementParts(
+            intake.fields,
+            coordinates=intake.coordinates,
+            categories=intake.categories is not None,
+            tuples=intake.tuples,
+        )
         self._id_key = b"" if intake.fields.id is None else key_derived_from_secret(intake.secret.load(), "sample ids")
         self._private = intake.privacy_unit == "user"
         self._samples = metric_counter("samples", private=self._private)
@@ -177,6 +187,7 @@ class SampleReader:
         fields = self._intake.fields
         mapping = ColumnMapping(
             values=tuple(map(str, range(n))) if n else None,
+            categories=self._intake.categories,
             id=None if fields.id is None else "id",
             person=None if fields.person is None else "person",
             time_unit="s",
@@ -184,7 +195,7 @@ class SampleReader:
         if not found:
             return no_sample_columns(keyed=mapping.id is not None)
         names = [*mapping.required, *mapping.optional]
-        kinds = dict.fromkeys(("agent", "id", "person"), pa.binary())
+        kinds = dict.fromkeys(("agent", "id", "person", CATEGORY), pa.binary())
         raw = {
             name: pa.array([row[place] for row in found], kinds.get(name, pa.float64()), from_pandas=False)
             for place, name in enumerate(names)
@@ -210,6 +221,9 @@ class SampleReader:
             faults += [("bad_time", ~plausible), ("in_future", time > latest)]
         if not finite.all():
             faults.append(("not_finite", np.asarray(~(finite.all(axis=1) if finite.ndim == 2 else finite))))
+        if self._intake.categories is not None:
+            known = np.isin(batch.value, np.arange(len(self._intake.categories)))
+            faults += [] if known.all() else [("unknown_category", np.asarray(~known))]
         good = np.ones(len(batch), np.bool_)
         for reason, which in faults:  # each sample for its first one
             rejects.add_many(reason, batch.position[which & good])

@@ -114,6 +114,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
             secret=secret,
             max_future=told.max_future,
             coordinates=len(settings.values or ()),
+            categories=settings.categories,
             privacy_unit="user",
         )
 

@@ -99,6 +99,7 @@ DURATION = Form(_DURATION, DURATION_RULE)
 SPAN = Form(_SPAN, DURATION_RULE + ", longer than nothing")
 COLUMN = Form(_COLUMN, "be the name of a column")
 COLUMNS = Form(rf"{_COLUMN}(,{_COLUMN})+", "be names of columns x,y,z")
+CATEGORIES = Form(COLUMNS.pattern, "be categories a,b,c")
 BOUND = Form(rf"{_NUMBER}(,{_NUMBER})*", "be a number, or one for each of values: x,y,z")
 NUMBERS = Form(rf"{_NUMBER}(,{_NUMBER})*", "be numbers separated by commas")
 WINDOW = Form(

@@ -21,10 +21,12 @@ from meanstream.streaming.rounds.window_widths import Window
 
 if TYPE_CHECKING:
     from meanstream.operators.evidence.audit_record import AuditRow
-    from meanstream.operators.records import Words
+    from meanstream.operators.records import Floats, Words
 
 SAMPLES = 5
 """Of each user."""
+CATEGORIES = ("a", "b", "c", "d")
+"""Of estimators of shares."""
 DAY = 86_400_000_000
 MOST_BEFORE = 16
 """Windows without canaries, before one into which they are carried."""
@@ -52,7 +54,8 @@ def audit_rounds_rows(
                 raise BadOption(str(error)) from None
             needs.append(f"left out: {name} ({error})")
     notes = [
-        "users' samples lie at one bound, by a coin each (the first one, where a sample is protected)",
+        "users' samples lie at one bound, or are of one category, by a coin each (the first one, where a sample is "
+        "protected)",
         "half of the reports teach a score, the others are guessed",
     ]
     if any(this.settings.carries for this in designed.values()):
@@ -61,8 +64,16 @@ def audit_rounds_rows(
 
 
 def _designed(name: str, epsilon: float, users: int) -> WindowRound:
+    shares = estimator_class(name).answers == "shares"
     settings = RoundsSettings(
-        lower=0, upper=10, epsilon=epsilon, window="1d", estimator=name, name="audit", sizes=f"point:{SAMPLES}"
+        lower=0,
+        upper=1 if shares else 10,
+        epsilon=epsilon,
+        window="1d",
+        estimator=name,
+        name="audit",
+        sizes=f"point:{SAMPLES}",
+        categories=CATEGORIES if shares else None,
     )
     this = WindowRound(settings, Window(0, DAY), users)
     _ = this.stages
@@ -73,7 +84,6 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
     import numpy as np
 
     rng, secret = np.random.default_rng(seed), thrown_away_secret(seed).encode()
-    span = FixedPoint(0.0, 10.0).span
     words = keyed_owner_words([f"canary {i}" for i in range(users)])
     coins = rng.integers(0, 2, users)
     count = np.full(users, SAMPLES)
@@ -81,7 +91,10 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
         this = _after_others(first, secret, words) if first.settings.carries else first
         stage_of, public = this.stage_of(words), Public()
         own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # that many samples of a user are protected
-        held = Summaries(user=words, count=count, total=coins * own * span, first=coins * span, span=span)
+        grid = this.settings.grid
+        first_samples, others = grid.encode(_ends_of(this.settings)[coins]), grid.encode(_ends_of(this.settings)[:1])
+        total = own * first_samples + (SAMPLES - own) * others
+        held = Summaries(user=words, count=count, total=total, first=first_samples, span=grid.span)
         for stage in this.stages:
             asked = stage_of == stage
             reports = this.reports(secret, stage, public, held.take(asked))
@@ -91,6 +104,14 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
                 yield pure_one_run(f"{name}.{stage}", reports, coins[asked], epsilon=this.settings.epsilon, what=what)
             found = this.decode(stage, public, this.tally(stage, public, reports)[0])
             public = public if isinstance(found, Estimate) else found
+
+
+def _ends_of(settings: RoundsSettings) -> Floats:
+    """Give the two values that are guessed: the bounds, or the first and the last category."""
+    import numpy as np
+
+    last = settings.ends[1] if settings.categories is None else len(settings.categories) - 1
+    return np.array([0.0, float(last)])
 
 
 def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:

@@ -26,6 +26,7 @@ from meanstream.pipelines.commands.explain.explain_simulated import (
 from meanstream.pipelines.commands.explain.explain_unit import ADDS_UP, NO_AMPLIFICATION, explain_unit_name
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.streaming.sources.categories import OTHER, category_names
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.round_protocol import Estimator
@@ -127,6 +128,10 @@ def _public(settings: RoundsSettings) -> str:
 
 
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
+    if settings.categories is not None:
+        names, rest = category_names(settings.categories), "dead letters (unknown_category)"
+        others = [name for name, one in zip(names, settings.categories, strict=True) if one.endswith(OTHER)]
+        return {"categories": names, "values_outside": f"are {others[0]}" if others else f"become {rest}"}
     return {
         "lower": settings.lower,
         "upper": settings.upper,
@@ -208,6 +213,8 @@ def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> l
         }
         for number, (step, share) in enumerate(zip(estimator.rounds, estimator.shares, strict=True))
     ]
+    if settings.categories is not None:
+        stages[-1]["vote"] = estimator.describe()["vote"]
     stages[-1]["channels"] = simulated_channels(settings, estimator, users)
     return stages
 
@@ -227,9 +234,7 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f"                user budget {budget}: {total['over_time']}",
         *_unit_lines(facts),
         *explain_odds_lines(facts["odds"]),
-        f"bounds          [{_numbers(bounds['lower'])}, {_numbers(bounds['upper'])}], values outside"
-        f" {bounds['values_outside']};"
-        f" held in steps of {bounds['resolution']:g}",
+        _bounds_line(bounds),
         f"estimator       {estimator['name']}, {estimator['estimand']}",
         f"                for {estimator['users']:,} users ({estimator['users_are']}), predicted standard error"
         f" {estimator['predicted_stderr']:.4g}",
@@ -239,11 +244,20 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f"post-processing {facts['post_processing']}",
         "who sees what",
         *(f"  {who:<32}{what}" for who, what in facts["who_sees_what"].items()),
-        f"users who differ: {differ['warning']}.",
-        f"  assumed: {differ['assumed']}",
-        *_simulation_lines(differ),
+        *_differ_lines(differ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _bounds_line(bounds: dict[str, Any]) -> str:
+    """Say which values are declared, and what becomes of the others."""
+    if "categories" in bounds:
+        return f"categories      {', '.join(bounds['categories'])}; other values {bounds['values_outside']}"
+    return (
+        f"bounds          [{_numbers(bounds['lower'])}, {_numbers(bounds['upper'])}], values outside"
+        f" {bounds['values_outside']};"
+        f" held in steps of {bounds['resolution']:g}"
+    )
 
 
 def _unit_lines(facts: dict[str, Any]) -> list[str]:
@@ -269,6 +283,12 @@ def _stage_lines(stage: dict[str, Any]) -> list[str]:
         f" at epsilon {stage['epsilon']:g}",
         f"                {stage['asks']}",
     ]
+    if "vote" in stage:
+        vote = stage["vote"]
+        lines.append(
+            f"vote            {vote['votes']}: a report names a user's own category with probability {vote['own']:.4g},"
+            f" each other one with {vote['other']:.4g}"
+        )
     lines += [
         f"channel         {channel['channel']}, epsilon {channel['epsilon']:g}: {channel['report']}; noise sd"
         f" {channel['noise_stddev_in_half_widths']:.4g} half widths of the window"
@@ -295,6 +315,13 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
 
 def _numbers(bound: float | tuple[float, ...]) -> str:
     return ",".join(f"{x:g}" for x in (bound if isinstance(bound, tuple) else (bound,)))
+
+
+def _differ_lines(differ: dict[str, Any]) -> list[str]:
+    assumed = f"assumed: {differ['assumed']}"
+    if differ["warning"] is None:
+        return [f"users who differ: {assumed}"]
+    return [f"users who differ: {differ['warning']}.", f"  {assumed}", *_simulation_lines(differ)]
 
 
 def _simulation_lines(differ: dict[str, Any]) -> list[str]:

@@ -75,6 +75,8 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
         widths = [(row["upper"] - row["lower"]) / 2 for row in rows]
         table.append(("half-width of the interval, median", report_part_number(median(widths))))
     said = "Each window's private mean over its users, with its interval."
+    if "categories" in rows[-1]:
+        said = "The private shares of the categories in the newest window: every user counts once."
     parts = [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
     drawn = stages_chart(rows[-1])
     if drawn is not None:

@@ -48,6 +48,7 @@ FLAGS = (
     "between_users",
     "level",
     "values",
+    "categories",
 )
 
 
@@ -81,7 +82,10 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
     parts.append(ReportPart(title="Privacy promise", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
-    parts.append(report_part_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))
+    flags = {name: getattr(settings, name) for name in FLAGS}
+    if settings.categories is not None:
+        flags |= {"lower": None, "upper": None}
+    parts.append(report_part_commands("rounds", path, flags, own))
     return ReportPage(
         title="Meanstream: rounds",
         about=f"From the store {path.name}; of users' reports only, hence public.",

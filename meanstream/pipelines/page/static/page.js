@@ -26,9 +26,11 @@ function headlines(found) {
   if (found.kind === "rounds") {
     const last = found.windows[found.windows.length - 1];
     const scalar = last && !Array.isArray(last.value);
+    const top = last && last.categories ? last.value.indexOf(Math.max(...last.value)) : -1;
     return [
       ["users", number(found.counts.agents)],
-      ["newest mean", scalar ? `${number(last.value)} ± ${number((last.upper - last.lower) / 2, 2)}` : "-"],
+      top >= 0 ? ["largest share", `${last.categories[top]}: ${(100 * last.value[top]).toFixed(1)} %`]
+        : ["newest mean", scalar ? `${number(last.value)} ± ${number((last.upper - last.lower) / 2, 2)}` : "-"],
       ["windows a user's budget pays for", !found.budget ? "-" : found.budget.horizon === null ? "no limit" : number(found.budget.horizon)],
       ["newest window's end (UTC)", last ? utc(Date.parse(last.end) / 1000) : "-"],
       ["answers behind the clock", last ? behind(Date.parse(last.end) / 1000) : "-"],

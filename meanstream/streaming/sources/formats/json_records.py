@@ -30,6 +30,7 @@ from meanstream.streaming.sources.source_records import Parsed, Texts, is_utf8_r
 _TYPES: dict[str, tuple[type, ...]] = {
     "agent": (str, int),
     "value": (int, float),
+    "category": (str, int),
     "time": (str, int, float),
     "id": (str, int),
     "person": (str, int),

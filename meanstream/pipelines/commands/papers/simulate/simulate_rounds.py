@@ -20,7 +20,7 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     Answers are on [-1, 1]. `mse` and `bias` are of the estimate before it is clipped to [-1, 1]. The noise is
     seeded, for simulation only. Vectors, densities and mixtures (kent.*) take data from other laws: rademacher
     (--theta), corner:p, sphere, sparse:s,p, trigonometric (--theta), mixture:w=mean;..., shifted_uniform,
-    shifted_rademacher.
+    shifted_rademacher. Categories (category_shares) have weights, and answers on [0, 1]: shares:w,w,...
 
     \b
     Examples:
@@ -31,6 +31,7 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
       meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --sizes point:400
       meanstream simulate rounds --estimator kent.mixture --components 2 --data "mixture:0.3=-0.5;0.7=0.5" \\
         --users 3000 --sizes point:1000 --epsilon 4
+      meanstream simulate rounds --estimator category_shares --data shares:5,3,1,1 --users 5000 --epsilon 1
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.papers.simulate import simulate_vectors
 

@@ -1,4 +1,4 @@
-"""The part of `meanstream simulate rounds` for vectors, densities and mixtures."""
+"""The part of `meanstream simulate rounds` for vectors, densities, mixtures and shares."""
 
 from __future__ import annotations
 
@@ -43,12 +43,18 @@ def _configuration(options: SimulatedRoundsOptions, given: dict[str, Any]) -> Ve
     named = {name: value for name, value in own.items() if value is not None} | given
     if "dimension" in known:
         named |= {"dimension": options.dimension or 1}
+    data = options.data
+    if data == "rademacher:0" and ("terms" in known or "categories" in known):
+        data = "trigonometric" if "terms" in known else "shares:4,3,2,1"
+    if "categories" in known:
+        require(data.startswith("shares:"), "data", f"be shares:w,w,... for {options.estimator}", data)
+        named |= {"categories": data.count(",") + 1}
     return VectorConfig(
         estimator=options.estimator,
         users=options.users,
         epsilon=options.epsilon,
         sizes=options.sizes_of_users(),
-        data="trigonometric" if "terms" in known and options.data == "rademacher:0" else options.data,
+        data=data,
         dimension=options.dimension or 1,
         theta=_typed_numbers("theta", options.theta),
         mode=options.mode,

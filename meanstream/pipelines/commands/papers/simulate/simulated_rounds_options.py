@@ -72,7 +72,7 @@ class SimulatedRoundsOptions:
     reading: Annotated[str | None, _option("duchi: one_bit | laplace.")] = None
     summary: Annotated[str | None, _option("duchi: sample | mean.")] = None
     second_moment: Annotated[float | None, _option("one_shot: expected mean square of users' means.")] = None
-    votes: Annotated[str | None, _option("kent: one_hot | three_hot.")] = None
+    votes: Annotated[str | None, _option("kent: one_hot | three_hot; for categories: oue | sue | subset | krr.")] = None
     samples_per_user: Annotated[int | None, _option("Number of samples of every user, instead of --sizes.")] = None
     dimension: Annotated[int | None, _option("kent.linf, .l2, .sparse_*, .cover: number of coordinates.")] = None
     sparsity: Annotated[int | None, _option("kent.sparse_*: number of coordinates that may differ from 0.")] = None
