@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from meanstream.pipelines.commands.run import progress_line as progress
-from meanstream.streaming.store.state_snapshot import decode_snapshot_columns
+from meanstream.streaming.store.packed_columns import unpack_columns
+from meanstream.streaming.store.state_snapshot import unseal_snapshot
 from tests.contracts.test_no_raw_values import LOWER, UPPER, found, write_stream
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 
@@ -114,5 +115,5 @@ def test_the_store_holds_sums_until_their_window_ends_and_belongs_to_its_owner(t
     with sqlite3.connect(tmp_path / "state.db") as connection:
         left = connection.execute("SELECT data FROM chunks").fetchall()
     connection.close()
-    assert all("total" not in decode_snapshot_columns(data) for (data,) in left)
+    assert all("total" not in unpack_columns(unseal_snapshot(data)) for (data,) in left)
     assert SECRET.encode() not in (tmp_path / "state.db").read_bytes()

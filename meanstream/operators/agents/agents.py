@@ -245,9 +245,9 @@ class Agents:
         """Forget what changed: it has been saved."""
         self._state.mark_clean()
 
-    def snapshot_chunk(self, chunk: int) -> dict[str, np.ndarray]:
-        """Private: one chunk's state as plain arrays."""
-        return self._state.snapshot(chunk, self.n_agents, window=self._window)
+    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> dict[str, np.ndarray]:
+        """Private: one chunk's state as plain arrays; without a copy they change with the next samples."""
+        return self._state.snapshot(chunk, self.n_agents, window=self._window, copy=copy)
 
     def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
         """Put one chunk's state back; its agents must have been added before."""

@@ -76,10 +76,10 @@ class AgentRows:
         """Forget what changed: it has been saved."""
         self._dirty[:] = False
 
-    def snapshot(self, chunk: int, n_agents: int, *, window: np.int64) -> dict[str, np.ndarray]:
+    def snapshot(self, chunk: int, n_agents: int, *, window: np.int64, copy: bool) -> dict[str, np.ndarray]:
         """Give one chunk as plain arrays, with a version and the window that event time is in."""
         part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
-        state = {name: column[part].copy() for name, column in self.columns.items()}
+        state = {name: column[part].copy() if copy else column[part] for name, column in self.columns.items()}
         return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
 
     def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:

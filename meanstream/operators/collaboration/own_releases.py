@@ -131,10 +131,10 @@ class OwnReleases:
         return own
 
     def changes(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Give the chunks of 1024 agents that changed since the last `mark_clean`, as plain arrays with a version."""
+        """Give the chunks of 1024 agents that changed since the last `mark_clean`: views, with a version."""
         for chunk in sorted(self._changed):
             part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-            rows = {name: column[part].copy() for name, column in self._rows.items()}
+            rows = {name: column[part] for name, column in self._rows.items()}
             yield chunk, {"version": np.array(SNAPSHOT_VERSION), **rows}
 
     def mark_clean(self) -> None:

@@ -246,7 +246,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
                 self._save_state(position, ended=ended)
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
                 for chunk in self.agents.dirty_chunks():
-                    store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk))
+                    store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk, copy=False))
                 self._save_persons()
                 for chunk, columns in self._followed.own.changes():
                     store.put_chunk(OWN_RELEASES, chunk, columns)

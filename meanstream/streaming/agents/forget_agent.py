@@ -70,7 +70,7 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
         agents = agents_at_rest(store, saved_deployment_settings(saved))
         agents.forget(np.array([number]))
         for chunk in agents.dirty_chunks():
-            store.put_chunk("agents", chunk, agents.snapshot_chunk(chunk))
+            store.put_chunk("agents", chunk, agents.snapshot_chunk(chunk, copy=False))
         waiting = _drop_rows(store, PENDING, number)
         _drop_rows(store, ROWS_READ, number)
         if (history := store.state(HISTORY)) is not None:

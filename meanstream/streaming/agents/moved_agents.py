@@ -41,7 +41,7 @@ def copy_agents(
     agents = agents_at_rest(taker, settings)
     agents.put_rows(here, agents_at_rest(giver, settings).rows(number))
     for chunk in agents.dirty_chunks():
-        taker.put_chunk("agents", chunk, agents.snapshot_chunk(chunk))
+        taker.put_chunk("agents", chunk, agents.snapshot_chunk(chunk, copy=False))
     homes = home_partitions(taker)
     homes[here] = partition
     put_home_partitions(taker, homes)
@@ -80,7 +80,7 @@ def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: 
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
     for chunk in agents.dirty_chunks():
-        giver.put_chunk("agents", chunk, agents.snapshot_chunk(chunk))
+        giver.put_chunk("agents", chunk, agents.snapshot_chunk(chunk, copy=False))
     homes = home_partitions(giver)
     homes[number] = -1
     put_home_partitions(giver, homes)

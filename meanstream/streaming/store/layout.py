@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meanstream.streaming.store.database import APPLICATION_ID, Database, StoreError
 
-VERSION = 3
+VERSION = 4
 """Of every store: a file of another version is refused."""
 
 _LEDGER_RULES = {

@@ -11,13 +11,8 @@ import msgspec
 
 from meanstream.streaming.store.contents import Contents, content_mark
 from meanstream.streaming.store.database import Database
-from meanstream.streaming.store.state_snapshot import (
-    CHECKSUM_BYTES,
-    Columns,
-    CorruptedSnapshotError,
-    decode_snapshot_columns,
-    encode_snapshot_columns,
-)
+from meanstream.streaming.store.packed_columns import pack_columns, unpack_columns
+from meanstream.streaming.store.state_snapshot import CHECKSUM_BYTES, Columns, CorruptedSnapshotError
 from meanstream.streaming.store.state_snapshot import seal_snapshot as sealed
 from meanstream.streaming.store.state_snapshot import unseal_snapshot as unsealed
 
@@ -39,6 +34,7 @@ class StoreTables:
         self._database = database
         self._contents: Contents | None = None
         self._encoded_names: list[bytes] | None = None
+        self._marks: dict[tuple[str, int], int] = {}  # of chunks that were written here: none is read back for its mark
         self._posted = self._commits = 0
         self._seal = b""  # the contents as they were read or written last
 
@@ -74,7 +70,7 @@ class StoreTables:
         self._check_chunks(kind)
         query = "SELECT number, data FROM chunks WHERE kind = ? ORDER BY number"
         for ((number, data),) in self._database.blocks(query, (kind,)):
-            yield number, self._read(decode_snapshot_columns, data, f"{kind} {number}")
+            yield number, self._read(_unpacked, data, f"{kind} {number}")
 
     def outbox(self) -> list[tuple[int, str, bytes]]:
         """List events that were committed and not yet marked as delivered: sequence number, topic, line.
@@ -142,9 +138,10 @@ class StoreTables:
     def put_chunk(self, kind: str, number: int, columns: Columns) -> None:
         """Save columns."""
         self._forget_chunk(kind, number)
-        data = encode_snapshot_columns(columns)
+        data = sealed(pack_columns(columns))
         self._database.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, data))
-        self._add(_group(kind), _chunk_mark, [(kind, number, data[-CHECKSUM_BYTES:])])
+        mark = self._marks[kind, number] = _chunk_mark(kind, number, data[-CHECKSUM_BYTES:])
+        self._known().add(_group(kind), [mark])
 
     def drop_chunks(self, kind: str, numbers: Sequence[int]) -> None:
         """Remove columns."""
@@ -204,6 +201,7 @@ class StoreTables:
     def forget(self) -> None:
         """Read again what is remembered: a transaction was given up, or someone else has written."""
         self._contents = self._encoded_names = None
+        self._marks.clear()
 
     def _known(self) -> Contents:
         """Give the contents, as they were last committed and changed since."""
@@ -234,6 +232,10 @@ class StoreTables:
         self._known().remove(group, self._read(lambda found: [marking(*row) for row in found], rows, group))
 
     def _forget_chunk(self, kind: str, number: int) -> None:
+        mark = self._marks.pop((kind, number), None)
+        if mark is not None:
+            self._known().remove(_group(kind), [mark])
+            return
         query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ? AND number = ?"
         self._remove(_group(kind), _chunk_mark, self._database.rows(query, (-CHECKSUM_BYTES, kind, number)))
 
@@ -266,6 +268,10 @@ class StoreTables:
 
 def _encoded(value: Any) -> bytes:
     return sealed(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _unpacked(data: bytes) -> Columns:
+    return unpack_columns(unsealed(data))
 
 
 def _group(kind: str) -> str:

@@ -1,0 +1,140 @@
+"""Columns in as few bytes as their values need, each of which comes back bit by bit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from meanstream.streaming.store.state_snapshot import DTYPES, Columns, CorruptedSnapshotError
+
+Array = np.ndarray[Any, Any]
+
+MAGIC = b"MSPACK"
+VERSION = 1
+_WIDTHS = {"i": ("|i1", "<i2", "<i4"), "u": ("|u1", "<u2", "<u4")}
+_SPARE_BYTES = 64
+"""What a bitmap has to save at least."""
+
+
+class _Column(msgspec.Struct, array_like=True):
+    """How one column is stored: the columns `first` to `last` of its rows, and of these all entries or some."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    stored: str
+    count: int
+    first: int = 0
+    last: int = 0
+    bitmap: bool = False
+
+
+_HEADER = msgspec.json.Decoder(list[_Column])
+
+
+def pack_columns(columns: Columns) -> bytes:
+    """Write arrays one after the other, behind a header of their names, types and shapes.
+
+    A column of one repeated value is that value. Integers are as wide as the largest needs. Of two-dimensional arrays
+    zeros beyond the first and last column in use are left out, and where it saves bytes each other zero is one bit.
+
+    Examples
+    --------
+    >>> wide = {"sums": np.zeros((1000, 40)), "count": np.arange(1000)}
+    >>> data = pack_columns(wide)
+    >>> len(data) < 2200, unpack_columns(data)["sums"].shape, int(unpack_columns(data)["count"][999])
+    (True, (1000, 40), 999)
+    """
+    header: list[_Column] = []
+    parts: list[bytes | memoryview] = []
+    for name, column in columns.items():
+        given = np.asarray(column)
+        kind = given.dtype.newbyteorder("<").str
+        if kind not in DTYPES:
+            raise TypeError(f"snapshot column must be of type {', '.join(DTYPES)}, got {kind}")
+        array = given.astype(kind, copy=False)
+        entry = _Column(name, kind, array.shape, kind, 0)
+        values = _used(array, entry, parts) if array.ndim == 2 else array.reshape(-1)
+        stored = _narrowed(values)
+        entry.stored, entry.count = stored.dtype.str, len(stored)
+        parts.append(np.ascontiguousarray(stored).view(np.uint8).data)
+        header.append(entry)
+    head = msgspec.json.encode(header)
+    return b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts])
+
+
+def unpack_columns(body: bytes) -> Columns:
+    """Read what `pack_columns` wrote."""
+    start = len(MAGIC)
+    if body[:start] != MAGIC:
+        raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
+    version = int.from_bytes(body[start : start + 2], "little")
+    if version != VERSION:
+        raise CorruptedSnapshotError(f"snapshot must have version {VERSION}, got {version}")
+    length = int.from_bytes(body[start + 2 : start + 6], "little")
+    header = _HEADER.decode(body[start + 6 : start + 6 + length])
+    start += 6 + length
+    columns: Columns = {}
+    for entry in header:
+        columns[entry.name], start = _column(body, start, entry)
+    return columns
+
+
+def _used(array: Array, entry: _Column, parts: list[bytes | memoryview]) -> Array:
+    """Give the entries of rows that are not zero, or all between the first and last column that has one."""
+    words = np.ascontiguousarray(array).view(f"u{array.itemsize}")
+    used = np.flatnonzero(np.bitwise_or.reduce(words, axis=0)) if array.size else np.zeros(0, np.intp)
+    if not len(used):
+        return array[:0].reshape(-1)
+    entry.first, entry.last = int(used[0]), int(used[-1]) + 1
+    cut = words[:, entry.first : entry.last]
+    there = cut != 0
+    zeros = cut.size - int(np.count_nonzero(there))
+    values = array[:, entry.first : entry.last]
+    if zeros < cut.size // 8 + _SPARE_BYTES:
+        return values.reshape(-1)
+    entry.bitmap = True
+    parts.append(np.packbits(there).tobytes())
+    return np.asarray(values[there])
+
+
+def _narrowed(values: Array) -> Array:
+    """Give one value for many that are the same, else integers in the least width that holds all of them."""
+    if len(values) < 2:
+        return values
+    if values.dtype.kind not in _WIDTHS:
+        words = values.view(f"u{values.itemsize}")
+        return values[:1] if words[0] == words[-1] and (words == words[0]).all() else values
+    least, most = int(values.min()), int(values.max())
+    if least == most:
+        return values[:1]
+    for width in _WIDTHS[values.dtype.kind]:
+        limits = np.iinfo(width)
+        if limits.min <= least and most <= limits.max:
+            return values.astype(width)
+    return values
+
+
+def _column(body: bytes, start: int, entry: _Column) -> tuple[Array, int]:
+    """Read a column; give it and where the next one begins."""
+    cut = (*entry.shape[:-1], entry.last - entry.first) if len(entry.shape) == 2 else entry.shape
+    size, there = math.prod(cut), None
+    if entry.bitmap:
+        bits = np.frombuffer(body, np.uint8, -(-size // 8), start)
+        start += len(bits)
+        there = np.unpackbits(bits, count=size).view(np.bool_).reshape(cut)
+        size = int(np.count_nonzero(there))
+    stored = np.frombuffer(body, entry.stored, entry.count, start)
+    start += stored.nbytes
+    values = np.full(size, stored[0], entry.kind) if entry.count < size else stored.astype(entry.kind)
+    if len(entry.shape) != 2:
+        return values.reshape(entry.shape), start
+    column = np.zeros(entry.shape, entry.kind)
+    if there is None:
+        column[:, entry.first : entry.last] = values.reshape(cut)
+    else:
+        column[:, entry.first : entry.last][there] = values
+    return column, start
