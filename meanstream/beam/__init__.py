@@ -16,7 +16,8 @@
 =====================  =============================================================================================
 
 `meanstream.pipelines.beam.agents.agent_transforms` and `meanstream.pipelines.beam.rounds.round_transforms` say what
-each transform releases, and to whom. They also have the parts, options and results of these.
+each transform releases, and to whom. They also have the parts, options and results of these. `meanstream.beam.rows` has
+transforms for Beam YAML, Java and Go.
 """
 
 from __future__ import annotations
