@@ -37,7 +37,7 @@ SHELL, SHOWN = ("", "sh", "bash"), ("console",)
 BROKER = "broker:9092"
 """What pages call their broker."""
 SECONDS = 800
-_FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>\{?[\w-]*\}?)\s*")
+_FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>\{[\w-]+\}.*|[\w-]*)\s*")
 _SAID = re.compile(
     r"^\s*<!-- (?P<what>output|file|not run)?(?P<vary>(?:, |\b)numbers vary)?(?:: (?P<value>.+?))? -->\s*$"
 )

@@ -32,7 +32,8 @@ def test_one_version() -> None:
 
 def test_the_workflow_is_valid_and_runs_the_gate() -> None:
     path = ROOT / ".github" / "workflows" / "ci.yml"
-    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path))
+    every = (str(path), str(ROOT / "docs" / "examples" / "privacy-check.yml"))
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *every)
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     steps = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]["gate"]["steps"]
     assert steps[-1] == {"run": ".ci/run"}

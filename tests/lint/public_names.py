@@ -20,6 +20,7 @@ ESTIMATORS_NAMED_IN = (
     "meanstream/operators/papers/",
     "meanstream/pipelines/commands/papers/reproduce/",  # figures of the papers, each of its own estimator
     "meanstream/pipelines/commands/command_parts.py",  # `meanstream plan` is a command
+    "meanstream/integrations/public_answers.py",  # `plan` is a tool
     "meanstream/pipelines/commands/papers/simulate/simulated_rounds_options.py",  # help
 )
 

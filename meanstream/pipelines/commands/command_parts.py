@@ -68,6 +68,7 @@ PARTS = {
         "state.store_command",
         "Inspect, rename, merge and split stores, or erase an agent.",
     ),
+    "mcp": _Part("mcp_command", "Serve the public side of a store to an assistant (Model Context Protocol).", "mcp"),
     "demo": _Part(
         "demo.command",
         "Replay flights of 2013: a private mean delay per aircraft.",

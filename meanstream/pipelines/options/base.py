@@ -102,8 +102,13 @@ DEFERRED: ConfigDict = {"defer_build": True, "extra": "forbid", "coerce_numbers_
 
 
 def print_options_json(result: dict[str, Any]) -> None:
-    """Print one JSON object; non-finite numbers become null, as JSON has none."""
-    sys.stdout.write(json.dumps(_finite(result), allow_nan=False) + "\n")
+    """Print one JSON object."""
+    sys.stdout.write(options_json(result) + "\n")
+
+
+def options_json(result: Mapping[str, Any]) -> str:
+    """Write one JSON object; non-finite numbers become null, as JSON has none."""
+    return json.dumps(_finite(dict(result)), allow_nan=False)
 
 
 def _finite(value: Any) -> Any:

@@ -187,15 +187,26 @@ def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     return f"the file of {PREFIX}SECRET_FILE" if environment.get(f"{PREFIX}SECRET_FILE") else "a file next to the store"
 
 
+def without_passwords(text: str) -> str:
+    """Leave out of an option's value what looks like a password.
+
+    Examples
+    --------
+    >>> without_passwords("kafka://me:word@host:9092/topic?sasl.password=word")
+    'kafka://...host:9092/topic?sasl.password=...'
+    """
+    return _HIDDEN.sub(r"\1\2...", text)
+
+
 def _entry(name: str, value: Any) -> str:
     """Write one entry of YAML on one line."""
     import yaml
 
     plain = value if isinstance(value, bool | int | float | list | tuple | type(None)) else str(value)
     if isinstance(plain, list | tuple):
-        plain = [_HIDDEN.sub(r"\1\2...", str(one)) for one in plain]
+        plain = [without_passwords(str(one)) for one in plain]
     if isinstance(plain, str):
-        plain = _HIDDEN.sub(r"\1\2...", plain)
+        plain = without_passwords(plain)
     if plain is None or plain == []:
         return f"{name}:"
     text = yaml.safe_dump({name: plain}, default_flow_style=None, width=2**31, allow_unicode=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meanstream.pipelines.commands.explain.plan_together import explain_together
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
+from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.shared_options import ASKED
 from meanstream.pipelines.options.taken import takes_options
 
@@ -23,9 +26,40 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
-@app.callback()
-def explain() -> None:
-    """Show what a configuration protects, before anything runs."""
+@app.callback(invoke_without_command=True)
+def explain(
+    context: typer.Context,
+    diff: Annotated[
+        tuple[Path, Path] | None,
+        cli_option(
+            "Two configuration files of runs, to list each promise that the second weakens or strengthens; exit code 1 "
+            "if any is weaker.",
+            INPUT,
+            "--diff",
+            environment=False,
+            unit="old new",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, cli_option("Differences as one JSON object.", OUTPUT, "--json", environment=False)
+    ] = False,
+) -> None:
+    """Show what a configuration protects, before anything runs; or compare two.
+
+    \b
+    Example:
+      meanstream explain --diff old.yaml new.yaml
+    """  # noqa: D301 - click reads the escape
+    if context.invoked_subcommand is not None:
+        given = "diff" if diff else "json" if as_json else None
+        if given is not None:
+            raise BadOption(f"{given} must be given without a command, got {context.invoked_subcommand!r}")
+        return
+    if diff is None:
+        raise BadOption("diff must be two files, got None: add --diff OLD NEW")
+    from meanstream.pipelines.commands.explain.explain_diff import explain_diff
+
+    raise typer.Exit(int(explain_diff(*diff, as_json=as_json)))
 
 
 @app.command("agents")

@@ -144,13 +144,13 @@ def plan_rounds(options: PlanOptions) -> None:
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
-    options = _with_settings_of_store(options)
+    options = plan_options_with_store(options)
     for name in ("epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
     with refusing_options():
         sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
-        found = _forecast(options, sizes, users)
+        found = forecast_of_plan(options, sizes, users)
     from meanstream.operators.forecast.forecast_records import Forecast
 
     if options.json:
@@ -161,7 +161,7 @@ def plan_rounds(options: PlanOptions) -> None:
         _print_family(found)
 
 
-def _with_settings_of_store(options: PlanOptions) -> PlanOptions:
+def plan_options_with_store(options: PlanOptions) -> PlanOptions:
     """Fill in the settings of a store, where they are not given."""
     if options.store is None:
         return options
@@ -175,7 +175,7 @@ def _with_settings_of_store(options: PlanOptions) -> PlanOptions:
     return replace(options, **{name: getattr(kept, name) for name in left})
 
 
-def _forecast(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:
+def forecast_of_plan(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:
     """Predict: of one mean, if nothing else is requested."""
     from meanstream.operators.forecast.family_forecast import FamilyAsk, forecast_family
     from meanstream.operators.forecast.rounds_forecast import forecast_rounds

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.run_files import read_run_file
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
-from meanstream.pipelines.options.taken import prepare_commands, takes_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,21 +24,6 @@ HOW = (
     "The squares of mu add up for Gaussian mechanisms, epsilon and delta for all others. "
     "Each deployment has its own noise."
 )
-
-
-_READERS = typer.Typer(help="Options of a configuration; not a command.")
-
-
-@_READERS.command("agents")
-@takes_options("agents_options:AgentsOptions")
-def _agents(_: AgentsOptions) -> None:
-    """Have the options of agents."""
-
-
-@_READERS.command("rounds")
-@takes_options("rounds_options:RoundsOptions")
-def _rounds(_: RoundsOptions) -> None:
-    """Have the options of rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,30 +98,10 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
 
 def _part(path: Path) -> Part:
     from meanstream.pipelines.options.agents_options import AgentsOptions
-    from meanstream.pipelines.options.rounds_options import RoundsOptions
 
-    prepare_commands(_READERS)
-    commands: Any = typer.main.get_command(_READERS)
-    kind = "rounds" if _is_of_rounds(path) else "agents"
-    with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
-        given = {name: value for name, value in context.params.items() if name not in ("print_config", "help_all")}
     with refusing_options():
-        return (
-            _of_rounds(path, RoundsOptions(**given)) if kind == "rounds" else _of_agents(path, AgentsOptions(**given))
-        )
-
-
-def _is_of_rounds(path: Path) -> bool:
-    """Tell by an option that only rounds have; what is no configuration is refused where it is read."""
-    import yaml
-
-    from meanstream.streaming.strict_yaml import read_strict_yaml_file
-
-    try:
-        entries = read_strict_yaml_file(path)
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    return isinstance(entries, dict) and not {"user", "window", "estimator"}.isdisjoint(map(str, entries))
+        options = read_run_file(path)
+        return _of_agents(path, options) if isinstance(options, AgentsOptions) else _of_rounds(path, options)
 
 
 def _of_agents(path: Path, options: AgentsOptions) -> Part:
