@@ -39,7 +39,7 @@ def seed_of_commit() -> str:
 
 
 def drawn_out(items: Iterable[Collected], durations: dict[str, float], seed: str) -> set[str]:
-    """Return the node ids that this seed leaves out: all of each slow grid but a third, rounded down, and at least one test."""
+    """Return the node ids that this seed leaves out: of each slow grid all but a third (rounded down, at least one)."""
     grids: defaultdict[str, list[str]] = defaultdict(list)
     for item in items:
         function, bracket, _ = item.nodeid.partition("[")
