@@ -151,7 +151,7 @@ proofs: $(STAMP)
 
 # The lock files hold every package of development, CI and the images with its hashes, for all supported Pythons; the
 # images have the versions that the tests run.
-COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header
+COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/ceilings.txt
 lock: $(BIN)/uv
 	$(COMPILE) --extra dev -o requirements/dev.lock pyproject.toml
 	$(COMPILE) --resolution lowest-direct --extra dev -o requirements/oldest.lock pyproject.toml
