@@ -13,6 +13,7 @@ from meanstream.pipelines.options.refresh_option import Refresh, refresh_in_forc
 from meanstream.pipelines.options.shared_options import (
     CollaborationOption,
     CovariatesOption,
+    CoverageOption,
     LevelOption,
     OffsetsOption,
     PopulationOption,
@@ -39,6 +40,7 @@ class AgentsOptions(AgentSideOptions):
     stddev: StddevOption = None
     covariates: CovariatesOption = None
     level: LevelOption = 0.95
+    coverage: CoverageOption = "pointwise"
     quantiles: QuantilesOption = None
     refresh: Annotated[
         str | None,
@@ -94,10 +96,13 @@ class AgentsOptions(AgentSideOptions):
 
     def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
+        from meanstream.operators.collaboration.anytime_intervals import valid_coverage
+
         return replace(
             super().engine_options(),
             collaboration=self.collaboration_name,
             level=self.level,
+            coverage=valid_coverage(self.coverage),
             stddev=self.stddev,
             covariates=self.declared_covariates,
             quantiles=self.asked_quantiles,
