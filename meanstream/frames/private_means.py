@@ -21,8 +21,9 @@ from meanstream.frames.keys import frame_key
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END, usual_histogram
+from meanstream.operators.collaboration.anytime_intervals import Coverage
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
-from meanstream.operators.collaboration.registry import Collaboration, answers_from_releases, collaboration_name
+from meanstream.operators.collaboration.registry import Collaboration, collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
@@ -37,6 +38,7 @@ MOVED = "moved_by_covariates"
 """Column that says by how much public covariates have moved a mean."""
 LEFT = "releases_left"
 """Column of the result with a store."""
+TOGETHER = "A group's intervals hold at all calls together, however often one looks (coverage anytime)"
 CALLS = 12
 """Calls that the budget of a store is for, where the caller does not say: a year of months."""
 SETTINGS = ("counter", "noise", "calibration", "levels", "mode", "spread_share", "histogram_share")
@@ -68,6 +70,7 @@ def private_means(
     schedule: str | None = None,
     collaboration: str | Collaboration = "learned_prior",
     level: float = 0.95,
+    coverage: Coverage = "pointwise",
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
     covariates: Any = None,
@@ -110,6 +113,9 @@ def private_means(
         itself.
     level : float
         Nominal coverage of the intervals.
+    coverage : {"pointwise", "anytime"}
+        Promise of the intervals of means. With "anytime" a group's intervals of all calls with a store hold together,
+        so that looking after each call misleads no one. Quantiles stay pointwise.
     quantiles, exceeds : sequence of float
         Quantiles of each group's values, as 0.9, and thresholds: which share of them is above 30. A part of the budget
         (`histogram_share`, 0.1) goes into a noised histogram then. Columns `q0.9`, `q0.9_lower`, `q0.9_upper`, and
@@ -194,6 +200,7 @@ def private_means(
     options = EngineOptions(
         collaboration=collaboration_name(collaboration),
         level=level,
+        coverage=coverage,
         quantiles=asked,
         covariates=declared,
         refresh=None,
@@ -210,6 +217,8 @@ def private_means(
     table, learned = _answered(released, options)
     keys = samples.keys.column_names
     result = PrivateMeans.of(frame, table, released, options.level, keys=keys, value=value, person=person)
+    if coverage == "anytime":
+        result = replace(result, notes=(*result.notes, TOGETHER))
     if learned is None:
         return result
     return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
@@ -262,13 +271,7 @@ def _answered(released: FrameReleases, options: EngineOptions) -> tuple[pa.Table
         return pa.table({name: column.slice(0, 0) for name, column in columns.items()} | none | left), None
     host = PersonalEstimates(settings, options)
     people = host.public_population(pool.combined(newest), pool.posterior, samples.names)
-    answer = answers_from_releases(
-        people.fitted,
-        people.releases,
-        people.variance,
-        value_variance=people.value_variance,
-        level=options.level,
-    )
+    answer = people.answers(all_rows=True)
     table = {name: column.take(pa.array(newest.agent)) for name, column in columns.items()}
     ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
     table |= {

@@ -139,6 +139,8 @@ class OwnMeans:
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
     covariates : int array, shape (n, attributes)
         As in `ReleaseColumns`.
+    early_mean : float array
+        As in `OwnSamples`.
     """
 
     agent: Ints
@@ -149,8 +151,11 @@ class OwnMeans:
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
     value_variance: Floats = field(default_factory=lambda: np.zeros(0))
     covariates: AnyInts = field(default_factory=records_without_columns, repr=False)
+    early_mean: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
 
     def __post_init__(self) -> None:
+        if len(self.early_mean) != len(self.agent):
+            object.__setattr__(self, "early_mean", np.full(len(self.agent), np.nan))
         if len(self.covariates) != len(self.agent):
             object.__setattr__(self, "covariates", np.zeros((len(self.agent), 0), np.int64))
         if len(self.value_variance) != len(self.agent):
@@ -227,6 +232,9 @@ class OwnSamples:
     energies, energy_degrees : float array, shape (n, 6)
         How much means of neighboring stretches differ, in squared value units, and their degrees of freedom
         (`meanstream.operators.agents.own_energies`). Without columns where nothing is known of it, the default.
+    early_mean : float array
+        Mean of the first samples (`meanstream.operators.agents.own_blocks.early_samples`); NaN where it is not known,
+        the default.
     """
 
     agent: Ints
@@ -238,6 +246,7 @@ class OwnSamples:
     block_log: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     energies: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     energy_degrees: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    early_mean: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
 
     def __post_init__(self) -> None:
         n = len(self.agent)
@@ -248,6 +257,8 @@ class OwnSamples:
         for name, (shape, kind) in shapes.items():
             if len(getattr(self, name)) != n:
                 object.__setattr__(self, name, np.zeros(shape, kind))
+        if len(self.early_mean) != n:
+            object.__setattr__(self, "early_mean", np.full(n, np.nan))
 
     def __len__(self) -> int:
         return len(self.agent)

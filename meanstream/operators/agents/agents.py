@@ -190,6 +190,10 @@ class Agents:
             own, begin = kept.own(rows, index), kept.begin(rows, index)
         else:
             own, begin = self._own_of(index, count, total, high * float(SQUARES_BASE) + low, self._cells(index)), None
+            if blocks is not None:
+                early, early_total = blocks.early_totals(rows, index)
+                early_mean = self.settings.grid.mean(early_total, np.maximum(early, 1))
+                own = replace(own, early_mean=np.where(early > 0, early_mean, np.nan))
         if blocks is None:
             return own
         return own_samples_with_energies(blocks, rows, own, self.settings.grid.resolution, begin)

@@ -16,9 +16,23 @@ INSIDE = 24
 """A memory that counts samples holds at most that many blocks, and at least half of them."""
 FADED = 4
 """Half-lives after which a sample is left out: it weighs a sixteenth."""
+EARLY, EARLY_GROWTH = 64, 8
+"""First samples whose mean blocks still show; by what that number grows when blocks have become longer."""
 PAIRS_BASE = np.int64(1) << 62
 """Sums of squared differences are kept exactly, in two words of this base."""
 TOTALS, PAIRS = "block_total", "block_pairs"
+
+
+def early_samples(count: Ints) -> Ints:
+    """Give the number of first samples whose mean is known: 64, from 2048 samples on 512, from 16384 on 4096, ...
+
+    Examples
+    --------
+    >>> early_samples(np.array([100, 2047, 2048, 20_000])).tolist()
+    [64, 64, 512, 4096]
+    """
+    steps = np.maximum(_bits(np.asarray(count, np.int64)) - _bits(np.array([EARLY * SLOTS])), -1) // 3 + 1
+    return np.asarray(EARLY * EARLY_GROWTH**steps, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +73,14 @@ class OwnBlocks:
             **{name: np.zeros((n, SLOTS), np.int64) for name in wide},
             "block_log": np.zeros(n, np.uint8),
         }
+
+    def early_totals(self, rows: Columns, agent: Ints) -> tuple[Ints, Ints]:
+        """Private: number and sum of the first samples of agents without a memory; 0 of agents that have fewer."""
+        count, log = rows["count"][agent], rows["block_log"][agent]
+        early = early_samples(count)
+        some = count >= early
+        slot = np.where(some, early >> log, 0)
+        return np.where(some, early, 0), np.where(some, rows[TOTALS][agent, slot], 0)
 
     def add(self, rows: Columns, who: Ints, *, added: Ints, starts: Ints, prefix: Ints, pairs: OwnPairs) -> None:
         """Take in the samples of a batch, which are in the order of their agents.

@@ -189,9 +189,14 @@ def answers_from_releases(
     >>> answer.value.tolist(), answer.upper.round(2).tolist()
     ([2.0], [3.96])
     """
-    own = OwnMeans(
+    own = means_of_releases(releases, variance, variance if value_variance is None else value_variance)
+    return estimate_with_two_variances(fitted, own, level=level)
+
+
+def means_of_releases(releases: ReleaseColumns, variance: Floats, value_variance: Floats | None = None) -> OwnMeans:
+    """Public: releases in the place of raw means."""
+    return OwnMeans(
         agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,
         noise_variance=releases.noise_variance, value_variance=variance if value_variance is None else value_variance,
         covariates=releases.covariates,
     )  # fmt: skip
-    return estimate_with_two_variances(fitted, own, level=level)

@@ -13,6 +13,7 @@ from meanstream.pipelines.options.refresh_option import Refresh, refresh_in_forc
 from meanstream.pipelines.options.shared_options import (
     CollaborationOption,
     CovariatesOption,
+    CoverageOption,
     LevelOption,
     OffsetsOption,
     PopulationOption,
@@ -43,6 +44,7 @@ class AgentsOptions(AgentSideOptions):
     stddev: StddevOption = None
     covariates: CovariatesOption = None
     level: LevelOption = 0.95
+    coverage: CoverageOption = "pointwise"
     quantiles: QuantilesOption = None
     weights: Annotated[
         str | None,
@@ -141,11 +143,14 @@ class AgentsOptions(AgentSideOptions):
         rule = f"be at most {MOST_MEMBERS} with --members"
         few = not self.members or self.max_agents in (MAX_AGENTS, min(self.max_agents, MOST_MEMBERS))
         require(few, "max_agents", rule, self.max_agents)
+        from meanstream.operators.collaboration.anytime_intervals import valid_coverage
+
         return replace(
             super().engine_options(),
             max_agents=min(self.max_agents, MOST_MEMBERS) if self.members else self.max_agents,
             collaboration=self.collaboration_name,
             level=self.level,
+            coverage=valid_coverage(self.coverage),
             stddev=self.stddev,
             covariates=self.declared_covariates,
             quantiles=self.asked_quantiles,

@@ -11,6 +11,7 @@ from meanstream.pipelines.options.shared_options import (
     WAIT_FOR,
     CollaborationOption,
     CovariatesOption,
+    CoverageOption,
     DryRunOption,
     LevelOption,
     LogFormatOption,
@@ -61,6 +62,7 @@ class CollaborateOptions:
     covariates: CovariatesOption = None
     agent: Annotated[str, cli_option("Key column of --covariates.", COLLABORATION)] = "agent"
     level: LevelOption = 0.95
+    coverage: CoverageOption = "pointwise"
     quantiles: QuantilesOption = None
     refresh: Annotated[
         str,
@@ -98,6 +100,7 @@ class CollaborateOptions:
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.operators.collaboration.anytime_intervals import valid_coverage
         from meanstream.streaming.agents.covariates_file import read_covariates_file
         from meanstream.streaming.engine.engine_options import EngineOptions
 
@@ -105,6 +108,7 @@ class CollaborateOptions:
         return EngineOptions(
             collaboration=self.collaboration or "learned_prior",
             level=self.level,
+            coverage=valid_coverage(self.coverage),
             stddev=self.stddev,
             covariates=declared,
             quantiles=tuple(option_numbers("quantiles", self.quantiles)),

@@ -63,6 +63,14 @@ LevelOption = Annotated[
         "Coverage of the intervals.", COLLABORATION, template=InTemplate("Coverage of the intervals", "positive")
     ),
 ]
+CoverageOption = Annotated[
+    str,
+    cli_option(
+        "Promise of the intervals of means: pointwise (each at its moment) | anytime (all of them together).",
+        COLLABORATION,
+        template=InTemplate("Promise of the intervals", "coverage"),
+    ),
+]
 QuantilesOption = Annotated[
     str | None,
     cli_option(

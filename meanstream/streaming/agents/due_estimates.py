@@ -54,6 +54,7 @@ class DueEstimates:
         self._answers: dict[str, Any] = {
             "collaboration": options.collaboration,
             "level": options.level,
+            "coverage": options.coverage,
             "stddev": options.stddev,
             "refresh": options.refresh,
             **({"quantiles": options.quantiles} if options.quantiles else {}),

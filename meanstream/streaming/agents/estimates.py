@@ -9,10 +9,8 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
-from meanstream.operators.collaboration.registry import (
-    ReleaseSummary,
-    make_collaboration,
-)
+from meanstream.operators.collaboration.anytime_intervals import anytime_intervals, valid_coverage
+from meanstream.operators.collaboration.registry import ReleaseSummary, make_collaboration
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
@@ -47,6 +45,7 @@ class PersonalEstimates:
     def __init__(self, settings: AgentsSettings, options: EngineOptions, *, strangers: bool = False) -> None:
         self._settings = settings
         self._options = options
+        valid_coverage(options.coverage, settings.memory)
         self._covariates = KnownCovariates(options.covariates)
         self._collaboration = make_collaboration(
             options.collaboration,
@@ -151,6 +150,7 @@ class PersonalEstimates:
             lower=self._settings.lower,
             upper=self._settings.upper,
             level=self._options.level,
+            coverage=self._options.coverage,
             n_components=description["n_components"],
             spread=description.get("spread"),
             goes_with_count=population_count_probability(description),
@@ -180,6 +180,9 @@ class PersonalEstimates:
         own = self._covariates.of_means(own, names, by_row=time is None)
         answer = alone_where_ahead(estimate_with_two_variances(fitted, own, level=options.level), own)
         alone = FittedAlone().estimate(own, level=options.level)
+        if options.coverage == "anytime":
+            bounds = {"lower": self._settings.lower, "upper": self._settings.upper}
+            answer, alone = (anytime_intervals(one, own, **bounds) for one in (answer, alone))
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):
             self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
@@ -212,9 +215,14 @@ class PersonalEstimates:
             columns["moved_by_covariates"] = answer.moved.tolist()
         return columns
 
-    @staticmethod
     def _answered(  # noqa: PLR0917 - the columns of one record
-        names: list[str], own: OwnMeans, answer: AgentEstimates, interval: Floats, local_interval: Floats, time: float
+        self,
+        names: list[str],
+        own: OwnMeans,
+        answer: AgentEstimates,
+        interval: Floats,
+        local_interval: Floats,
+        time: float,
     ) -> AnsweredAgents:
         return AnsweredAgents(
             time=time,
@@ -227,6 +235,7 @@ class PersonalEstimates:
             local_interval=local_interval,
             effective_class_size=answer.effective_class_size,
             class_size=answer.class_size,
+            coverage=self._options.coverage,
         )
 
     def _constants(self, time: float | None) -> dict[str, Any]:
@@ -235,6 +244,7 @@ class PersonalEstimates:
         return {
             **({} if time is None else {"time": iso_times(np.array([time]))[0]}),
             "level": self._options.level,
+            **({} if self._options.coverage == "pointwise" else {"coverage": self._options.coverage}),
             "method": self._options.collaboration,
             "epsilon": float(settings.epsilon),
             "delta": float(settings.delta),

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.registry import answers_from_releases
+from meanstream.operators.collaboration.anytime_intervals import Coverage, anytime_intervals
+from meanstream.operators.collaboration.registry import answers_from_releases, means_of_releases
 from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
 
@@ -33,6 +34,8 @@ class PublicPopulation:
         Total variance of each released mean, for intervals and for values; two where samples depend on each other.
     lower, upper, level : float
         Bounds of a sample, and coverage of the intervals.
+    coverage : {"pointwise", "anytime"}
+        Promise of the intervals.
     n_components : int
         Components of the learned prior; 0 where no prior was learned.
     spread : float or None
@@ -50,6 +53,7 @@ class PublicPopulation:
     lower: float
     upper: float
     level: float
+    coverage: Coverage
     n_components: int
     spread: float | None
     goes_with_count: float | None
@@ -65,17 +69,18 @@ class PublicPopulation:
         ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
         return (ends[1] - ends[0]) / 2, answer.effective_class_size
 
-    def answers(self) -> AgentEstimates:
-        """Give what the releases alone say of these agents."""
+    def answers(self, *, all_rows: bool = False) -> AgentEstimates:
+        """Give what the releases alone say of these agents, or of all."""
         n = len(self.releases)
-        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
-        return answers_from_releases(
-            self.fitted,
-            self.releases.take(some),
-            self.variance[some],
-            value_variance=self.value_variance[some],
-            level=self.level,
+        some = np.arange(n) if all_rows else np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
+        releases, variance = self.releases.take(some), self.variance[some]
+        answer = answers_from_releases(
+            self.fitted, releases, variance, value_variance=self.value_variance[some], level=self.level
         )
+        if self.coverage == "pointwise":
+            return answer
+        means = means_of_releases(releases, variance)
+        return anytime_intervals(answer, means, lower=self.lower, upper=self.upper)
 
     @property
     def dependence(self) -> float | None:

@@ -34,6 +34,8 @@ class AnsweredAgents:
         Quantiles and exceedances that each answer has, too.
     shares : float array, shape (n, questions, 3)
         Their values with both ends of their intervals.
+    coverage : {"pointwise", "anytime"}
+        Promise of the intervals of means.
     """
 
     time: float
@@ -48,6 +50,7 @@ class AnsweredAgents:
     class_size: Floats
     questions: tuple[str, ...] = ()
     shares: Floats = field(default_factory=lambda: np.zeros((0, 0, 3)))
+    coverage: str = "pointwise"
 
     def number(self, name: str) -> int | None:
         """Give the number of an agent by its name; None if it was not answered."""
@@ -71,5 +74,6 @@ class AnsweredAgents:
             "local": float(self.local[at]),
             "local_lower": float(self.local_interval[at, 0]),
             "local_upper": float(self.local_interval[at, 1]),
+            "coverage": self.coverage,
             **({"shares": dict(zip(self.questions, self.shares[at].tolist(), strict=True))} if self.questions else {}),
         }

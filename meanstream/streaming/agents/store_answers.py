@@ -132,7 +132,7 @@ class StoreAnswers:
 def _answer_options(store: Store) -> EngineOptions:
     """Read how the last run answered agents; a store of before says nothing of it, and is answered as by default."""
     said = (store.state("delivered") or {}).get("answers", {})
-    names = ("collaboration", "level", "stddev", "quantiles")
+    names = ("collaboration", "level", "coverage", "stddev", "quantiles")
     given: dict[str, Any] = {name: said[name] for name in names if name in said}
     return EngineOptions(**given, covariates=covariates_of_last_run(store))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from meanstream.operators.agents.agents_settings import WIDEST
+from meanstream.operators.collaboration.anytime_intervals import Coverage, valid_coverage
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.covariates.prior_with_covariates import PRIORS
 from meanstream.operators.collaboration.registry import collaboration_name
@@ -46,6 +47,9 @@ class EngineOptions:
         object of your own becomes its name, under which this process has it.
     level : float
         Nominal coverage of the intervals.
+    coverage : {"pointwise", "anytime"}
+        Promise of the intervals of means: each holds at its moment, or all of them hold together, however often one
+        looks. The second is for agents without a memory. Quantiles stay pointwise.
     stddev : float or None
         Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
         agent's own mean, from its own samples.
@@ -82,6 +86,7 @@ class EngineOptions:
     late: Literal["reject", "accept"] = "reject"
     collaboration: str = "learned_prior"
     level: float = 0.95
+    coverage: Coverage = "pointwise"
     stddev: float | None = None
     covariates: AgentCovariates | None = None
     quantiles: tuple[float, ...] = ()
@@ -108,6 +113,7 @@ class EngineOptions:
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
         object.__setattr__(self, "level", valid_float("level", self.level))
         require_between(0, 1, level=self.level)
+        valid_coverage(self.coverage)
         object.__setattr__(self, "quantiles", valid_quantiles(self.quantiles))
         if self.stddev is not None:
             object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))

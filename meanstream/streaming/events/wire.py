@@ -107,6 +107,11 @@ class PersonalEstimate(PrivateEvent):
     value: FiniteFloat = Field(description="The estimate, in the value's unit.")
     interval: Interval = Field(description="Confidence interval of the agent's mean at `level`.")
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
+    coverage: Literal["anytime"] | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="anytime: the intervals of means hold at all moments together, with --coverage anytime.",
+    )
     noise_half_width: NotNegative | None = Field(
         default=None,
         exclude_if=is_none_in_event,

@@ -115,6 +115,7 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
         variance=interval[some] / own.count[some],
         ahead=own.ahead[some],
         value_variance=value[some] / own.count[some],
+        early_mean=own.early_mean[some],
     )
 
 

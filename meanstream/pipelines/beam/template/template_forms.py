@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from meanstream.operators.collaboration.anytime_intervals import COVERAGES
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.durations import DURATION_RULE
 from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
@@ -139,6 +140,7 @@ _OF_USERS = tuple(name for name in ESTIMATORS if estimator_class(name).privacy_u
 CURATORS = ", ".join(name for name in _OF_USERS if estimator_class(name).trust == "central")
 ESTIMATOR, COLLABORATION = choice_form(*_OF_USERS), choice_form(*COLLABORATIONS)
 MODE, TAILS, NOISE = choice_form("tuned", "paper"), choice_form("exponential"), choice_form("gaussian", "laplace")
+COVERAGE = choice_form(*COVERAGES)
 CALIBRATION = choice_form("analytic", "classical")
 COUNTER = choice_form("optimal", "toeplitz", "pm1", "pm2")
 

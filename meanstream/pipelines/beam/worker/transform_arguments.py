@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration
 
+from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require, valid_float, valid_int
@@ -110,6 +111,7 @@ def require_histogram_of_quantiles(settings: Any, options: Any) -> Any:
     """Give the options back, if what they ask for can be told."""
     told = settings.histogram_share > 0 or not options.quantiles
     require(told, "quantiles", "be left out with histogram_share 0", options.quantiles)
+    valid_coverage(options.coverage, settings.memory)
     return options
 
 

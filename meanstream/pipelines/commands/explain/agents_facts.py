@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
+from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.records import VOTE_BINS, Ints
 from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
@@ -174,9 +175,23 @@ def _forgetting(settings: AgentsSettings, kept: KeptSums | KeptWindow, shown: In
     return found
 
 
+def _promise(options: AgentsOptions) -> str:
+    """Say what intervals promise."""
+    if options.coverage == "pointwise":
+        return (
+            f"{100 * options.level:g} % of them hold at each moment, but not all together: "
+            "coverage anytime is for repeated looks"
+        )
+    return (
+        f"for {100 * options.level:g} % of agents all intervals of the mean hold together, however often one looks;"
+        " quantiles stay pointwise"
+    )
+
+
 def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
     """Say how agents learn of one another, and what it costs."""
     options.engine_options()
+    valid_coverage(options.coverage, settings.memory)
     name = options.collaboration_name
     declared = options.declared_covariates
     make_collaboration(
@@ -198,6 +213,8 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
         "estimate": known[name],
         "cost": "none: it reads public releases, and the raw mean of an agent only enters its own estimate",
         "level": options.level,
+        "coverage": options.coverage,
+        "intervals": _promise(options),
         **({} if covariates is None else {"covariates": covariates}),
         "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
     }
@@ -241,6 +258,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *explain_histogram_lines(facts["histogram"]),
         f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
         f"                privacy cost: {facts['collaboration']['cost']}",
+        f"intervals       {facts['collaboration']['intervals']}",
         *explain_covariates_lines(facts["collaboration"].get("covariates")),
         "who sees what",
         *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),

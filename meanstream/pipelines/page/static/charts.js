@@ -231,7 +231,8 @@ function drawAgent(found) {
   const of = (key) => found.history.map((row) => row[key]);
   const last = found.history[found.history.length - 1];
   byId("agent-text").textContent = `${found.name}: ${number(last.value)} in [${number(last.lower)}, ${number(last.upper)}] ` +
-    `after ${number(last.n)} samples; alone ${number(last.local)} in [${number(last.local_lower)}, ${number(last.local_upper)}].`;
+    `after ${number(last.n)} samples; alone ${number(last.local)} in [${number(last.local_lower)}, ${number(last.local_upper)}].` +
+    (last.coverage === "anytime" ? " All intervals hold together, however often you look." : "");
   draw("agent", [
     ...band(of("n"), of("local_lower"), of("local_upper"), "gray"), ...band(of("n"), of("lower"), of("upper"), "blue"),
     curve(of("n"), of("local"), "alone", "gray"), curve(of("n"), of("value"), "together", "blue"),

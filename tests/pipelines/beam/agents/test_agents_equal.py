@@ -104,6 +104,7 @@ def test_a_month_of_flights(flights: Path, tmp_path: Path) -> None:
 
 CASES: dict[str, dict[str, Any]] = {
     "tuned": {},
+    "anytime": {},
     "paper": {"counter": "pm1", "mode": "paper", "calibration": "classical", "spread_share": 0.0},
     "by time": {"schedule": "every:7h"},
     "horizon": {"horizon": 3},
@@ -127,8 +128,9 @@ def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, 
     collaboration = "tests" if case == "paper" else "learned_prior"
     asked = ASKED if settings.histogram_share else ()
     options = EngineOptions(
-        refresh=None, batch_size=64, allowed_lateness=4 * HOUR, collaboration=collaboration, quantiles=asked
-    )
+        refresh=None, batch_size=64, allowed_lateness=4 * HOUR, collaboration=collaboration, quantiles=asked,
+        coverage="anytime" if case == "anytime" else "pointwise",
+    )  # fmt: skip
     path = flawed_file(tmp_path)
     world = engine_on_file(tmp_path / "engine", settings, options, path, sort=sort)
     counters = beam_on_file(tmp_path, settings, options, path, MAPPING, sort=sort)
@@ -138,6 +140,7 @@ def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, 
     assert {name: counters[f"rejected_{name}"] for name in rejected} == dict(rejected)
     assert bool(world.lines("notices")) is (case in ("horizon", "by time", "histograms by time"))
     assert_same(tmp_path, world, settings)
+    assert all(("coverage" in event) is (case == "anytime") for event in world.events("estimates"))
     if asked:
         assert all(len(event["quantiles"]) == len(event["exceeds"]) == 2 for event in world.events("estimates"))
         assert all(json.loads(line)["histogram"]["number"] > 0 for line in world.lines("releases"))
