@@ -136,7 +136,7 @@ class OwnMeans:
     value_variance : float array
         The variance that the value rests on: of one sample, divided by `count`. By default it is the same.
     student : float array
-        The factor in both variances by which normal intervals become as long as Student's. By default 1.
+        The factor in both variances that the interval has for not knowing them, and the value has not. By default 1.
     noise_variance : float array
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
     covariates : int array, shape (n, attributes)

@@ -25,7 +25,7 @@ from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
 
 SPREAD_RATIO = 1.6
-SPREAD_SHARE = 0.5
+USUAL = 1.0
 """Squared spreads up to this part of the variance of one sample are usual."""
 COMPONENT_PENALTY = 2.0
 """Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
@@ -51,8 +51,8 @@ class LearnedPrior(FitOfBins):
         Factor of that probability for each class more than one. Many classes can stand for any smooth population whose
         releases are noisy; between them lie agents whom exact classes would mislead.
     sample_variance : float
-        Variance of one sample, where it is known. Squared spreads far above half of it are unlikely before, as agents
-        seldom differ by much more than their own samples do. 0 where it is not known: then any spread may be.
+        Variance of one sample, where it is known. Far greater squared spreads are less likely before: agents seldom
+        differ by much more than their own samples do. 0 where it is not known: then any spread may be.
 
     Notes
     -----
@@ -133,14 +133,14 @@ class LearnedPrior(FitOfBins):
     def spread_prior(self, variance: Floats) -> tuple[Floats, Floats]:
         """Give the positive spreads that are tried for releases of these variances, and their log prior."""
         grid = self._spreads(variance)
-        return grid[1:], _log_cells(grid, 0.0, SPREAD_SHARE * self.sample_variance)[1:]
+        return grid[1:], _log_cells(grid, 0.0, USUAL * self.sample_variance)[1:]
 
     def _log_prior(
         self, mixtures: list[NormalMixture], grid: Floats, exact_classes: float, per_class: float = 1.0
     ) -> Floats:
         place = np.searchsorted(grid, [mixture.spread for mixture in mixtures])
         more = np.array([mixture.size - 1.0 for mixture in mixtures])
-        log_prior = _log_cells(grid, exact_classes, SPREAD_SHARE * self.sample_variance)[place]
+        log_prior = _log_cells(grid, exact_classes, USUAL * self.sample_variance)[place]
         log_prior += np.where(place == 0, more * np.log(per_class), 0.0)
         return np.asarray(log_prior, dtype=np.float64)
 
@@ -203,8 +203,8 @@ class Models:
 def _log_cells(grid: Floats, exact_classes: float, usual: float) -> Floats:
     """Log prior probability of the cell of each spread: a point mass at 0, the rest by the fourth power of the spread.
 
-    Beyond the squared spread that is `usual` that flattens out: the prior is flat in the square of `s / (1 + s / usual)`
-    for a squared spread s. Below, nothing changes but by a factor that the point mass shares.
+    From the squared spread that is `usual` on it flattens: the prior is flat in the square of `s / (1 + s / usual)`,
+    with s the squared spread. Below, nothing changes.
     """
     positive = grid[1:]
     edge = np.concatenate([[0.0], (positive[1:] + positive[:-1]) / 2, positive[-1:]])

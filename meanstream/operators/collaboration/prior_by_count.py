@@ -31,8 +31,8 @@ STRAYING, EXACTLY = (3.0, 15.0), 0.95
 HOPELESS = 20.0
 """Where the evidence has fallen by so much, in logarithms, it does not come back."""
 KNOWN_SHARE = 0.9
-"""The variance of one sample is below its largest believed value with this probability. The posterior of noisy votes has
-a long tail: beyond it lie variances that would make members of a class of agents that no class describes."""
+"""The variance of one sample is below its largest believed value with this probability. The posterior of noisy votes
+has a long tail; with a value from there, no agent varies too much to be a member of a class."""
 PER_CLASS = 0.5
 """By how much less likely exact classes are for each one more."""
 STRATA = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 100_000.0)
@@ -222,7 +222,7 @@ def _wider(pool: VariancePosterior) -> Iterator[tuple[float, float, float]]:
 
 
 def _most(variance: VariancePosterior | float) -> float:
-    """Give what the variance of one sample is below but for one chance in ten: an agent that exceeds it is a stranger."""
+    """Give what the variance of one sample is below but for one chance in ten: who exceeds it is a stranger."""
     if isinstance(variance, float):
         return variance
     order = np.argsort(variance.variance, kind="stable")

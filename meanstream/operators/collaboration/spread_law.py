@@ -18,8 +18,8 @@ OPPOSITES = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 RATES = np.geomspace(0.0005, 0.5, 40)
 PRIOR = {"continuous": 0.4, "ties": 0.2, "ties and opposites": 0.2, "yes/no": 0.2}
 WIDE = 0.25
-"""Before any vote a law is as likely as this power of its variance: bounds a hundred times too wide are rarer than bounds
-ten times too wide, and where noise drowns the votes, samples that hardly vary must not be believed."""
+"""Before any vote a law is as likely as this power of its variance. Bounds a hundred times too wide are rarer than
+bounds ten times too wide, and where noise drowns the votes, samples that hardly vary must not be believed."""
 NODES = 9
 DISCRETE = 0.5
 """Laws whose pairs are equal more often than not are those of rare events."""

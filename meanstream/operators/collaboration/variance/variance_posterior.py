@@ -168,18 +168,21 @@ def variance_posterior_of_own(
 def student_factor_of_own(
     pool: VariancePosterior | float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES
 ) -> Floats:
-    """Private: about the factor by which `variance_posterior_of_own` widens each agent's variance for its interval.
+    """Private: the factor in each agent's variance that its interval has and its value has not.
+
+    `variance_posterior_of_own` widens variances as Student's intervals need it. The value uses the root of that factor.
+    With all of it, agents with precise means are pulled; with none, agents that are far off by chance stay there.
 
     Examples
     --------
     >>> own = OwnSamples(agent=np.arange(2), count=np.array([1, 7]), mean=np.zeros(2), squared_deviations=np.ones(2))
     >>> student_factor_of_own(2.0, own).round(2).tolist()
-    [2.64, 1.33]
+    [1.62, 1.15]
     """
     worth = float(pool.weight @ pool.degrees) if isinstance(pool, VariancePosterior) else 1.0
     degrees = prior_degrees + worth * np.maximum(own.count - 1.0, 0.0)
     nodes = prior_degrees / np.linspace(1e-6, 1.0, STUDENT_NODES)
-    return np.interp(prior_degrees / degrees, prior_degrees / nodes, _wider(nodes))
+    return np.sqrt(np.interp(prior_degrees / degrees, prior_degrees / nodes, _wider(nodes)))
 
 
 def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Floats]:
