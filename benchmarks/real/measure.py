@@ -17,6 +17,7 @@ from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Ow
 
 LEAST = 5
 """Owners with fewer values in either half are answered, and not scored."""
+PSEUDO_VALUES = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +89,14 @@ def _reordered(data: RealSet, rng: np.random.Generator) -> Floats:
 
 
 def _sample_variance(data: RealSet, n: int) -> Floats:
-    """Variance of one value of each owner, from both halves."""
+    """Variance of one value of each owner, from both halves and as if some values were of a typical owner.
+
+    An owner of twenty values that are all 0 has no event yet: neither its truth nor its own mean is known exactly.
+    """
     count = np.bincount(data.owner, minlength=n)
     mean = np.bincount(data.owner, data.value, n) / np.maximum(count, 1)
-    return np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n) / np.maximum(count - 1, 1)
+    squares, free = np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n), np.maximum(count - 1, 0)
+    return (squares + PSEUDO_VALUES * squares.sum() / free.sum()) / (free + PSEUDO_VALUES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints
@@ -53,7 +54,11 @@ def answered(half: Half, settings: AgentsSettings, noise: KeyedNoise, host: str,
         collaboration = make_collaboration(method, lower=settings.lower, upper=settings.upper, strangers=False)
         fitted = collaboration.fit_summary(collaboration.summarize(known.latest), known.pool)
         frames = host == "frames"
-        answers[method] = answers_from_releases(fitted, known.latest, variance) if frames else fitted.estimate(own)
+        answers[method] = (
+            answers_from_releases(fitted, known.latest, variance)
+            if frames
+            else estimate_with_two_variances(fitted, own)
+        )
     if host == "frames":
         latest = known.latest
         return Answered(owner=latest.agent, count=latest.count, own=latest.mean, own_variance=variance, answers=answers)

@@ -135,6 +135,8 @@ class OwnMeans:
         As in `OwnSamples`.
     value_variance : float array
         The variance that the value rests on: of one sample, divided by `count`. By default it is the same.
+    student : float array
+        The factor in both variances that the interval has for not knowing them, and the value has not. By default 1.
     noise_variance : float array
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
     covariates : int array, shape (n, attributes)
@@ -150,6 +152,7 @@ class OwnMeans:
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
     value_variance: Floats = field(default_factory=lambda: np.zeros(0))
+    student: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
     covariates: AnyInts = field(default_factory=records_without_columns, repr=False)
     early_mean: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
 
@@ -160,6 +163,8 @@ class OwnMeans:
             object.__setattr__(self, "covariates", np.zeros((len(self.agent), 0), np.int64))
         if len(self.value_variance) != len(self.agent):
             object.__setattr__(self, "value_variance", self.variance)
+        if len(self.student) != len(self.agent):
+            object.__setattr__(self, "student", np.ones(len(self.agent)))
         for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.zeros(len(self.agent), kind))

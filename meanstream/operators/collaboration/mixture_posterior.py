@@ -15,9 +15,10 @@ from meanstream.operators.records import Floats
 Floats32 = NDArray[np.float32]
 FAR, NEARER = 2.84, 1.15
 """Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^2.5`."""
-FAR_SHARE = 0.5
-"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its own mean; own means
-that are kept say themselves whether they are far."""
+FAR_SHARE, FAR_FALL = 0.7, 1.5
+"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its own mean: eight in
+ten of the farthest are covered there. It falls with this power of what is not kept; own means that are kept say
+themselves whether they are far."""
 CONTRADICTED = (0.3, 1.2)
 """From where to where an own mean contradicts the prior, in predicted standard deviations,"""
 BELIEVED, LATER = 0.3, 0.75
@@ -208,14 +209,14 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
     answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
     quantile that covers .90 of them (by simulation, within 2 %). The half-width lies between that and the normal one,
-    nearer to the first where nothing is kept of the own mean: 95 % intervals get longer by at most 22 %, and no longer
+    nearer to the first where nothing is kept of the own mean: 95 % intervals get longer by at most 31 %, and no longer
     than those of the own mean. Where much is kept, `posterior_doubted_interval` covers those who are far.
 
     Examples
     --------
     >>> weight = np.array([1.0, 0.5, 0.01])
     >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
-    [1.96, 2.13, 2.4]
+    [1.96, 2.13, 2.57]
     """
     kept = np.minimum(posterior_variance / own_variance, 1.0)
     far = np.square(kept)
@@ -224,7 +225,7 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     far += FAR / _NOMINAL
     np.maximum(far, 1.0, out=far)
     far -= 1.0
-    far *= FAR_SHARE * (1 - kept)
+    far *= FAR_SHARE * (1 - kept) ** FAR_FALL
     far += 1.0
     far *= ndtri(0.5 + 0.5 * level)
     far *= np.sqrt(posterior_variance)

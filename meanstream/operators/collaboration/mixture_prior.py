@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -25,6 +25,8 @@ from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
 
 SPREAD_RATIO = 1.6
+USUAL = 1.0
+"""Squared spreads up to this part of the variance of one sample are usual."""
 COMPONENT_PENALTY = 2.0
 """Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
 
@@ -48,6 +50,9 @@ class LearnedPrior(FitOfBins):
     per_class : float
         Factor of that probability for each class more than one. Many classes can stand for any smooth population whose
         releases are noisy; between them lie agents whom exact classes would mislead.
+    sample_variance : float
+        Variance of one sample, where it is known. Far greater squared spreads are less likely before: agents seldom
+        differ by much more than their own samples do. 0 where it is not known: then any spread may be.
 
     Notes
     -----
@@ -80,6 +85,7 @@ class LearnedPrior(FitOfBins):
 
     exact_classes: float = 2e-6
     per_class: float = 1.0
+    sample_variance: float = field(default=0.0, repr=False)
     name: ClassVar[str] = "pooled_prior"
 
     def __post_init__(self) -> None:
@@ -119,15 +125,24 @@ class LearnedPrior(FitOfBins):
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])
         return Models(
             mixtures=mixtures,
-            log_weight=log_evidence + _log_prior(mixtures, grid, self.exact_classes, self.per_class),
-            log_cautious=log_evidence + _log_prior(mixtures, grid, 0.0),
+            log_weight=log_evidence + self._log_prior(mixtures, grid, self.exact_classes, self.per_class),
+            log_cautious=log_evidence + self._log_prior(mixtures, grid, 0.0),
             n_agents=round(points.total),
         )
 
     def spread_prior(self, variance: Floats) -> tuple[Floats, Floats]:
         """Give the positive spreads that are tried for releases of these variances, and their log prior."""
         grid = self._spreads(variance)
-        return grid[1:], _log_cells(grid, 0.0)[1:]
+        return grid[1:], _log_cells(grid, 0.0, USUAL * self.sample_variance)[1:]
+
+    def _log_prior(
+        self, mixtures: list[NormalMixture], grid: Floats, exact_classes: float, per_class: float = 1.0
+    ) -> Floats:
+        place = np.searchsorted(grid, [mixture.spread for mixture in mixtures])
+        more = np.array([mixture.size - 1.0 for mixture in mixtures])
+        log_prior = _log_cells(grid, exact_classes, USUAL * self.sample_variance)[place]
+        log_prior += np.where(place == 0, more * np.log(per_class), 0.0)
+        return np.asarray(log_prior, dtype=np.float64)
 
     def _fit(self, points: Points, noise: NoiseShare) -> FittedPrior | FittedAlone:
         # A population of one is the agent's own release: it would count its own samples twice.
@@ -185,18 +200,16 @@ class Models:
         )
 
 
-def _log_prior(mixtures: list[NormalMixture], grid: Floats, exact_classes: float, per_class: float = 1.0) -> Floats:
-    place = np.searchsorted(grid, [mixture.spread for mixture in mixtures])
-    more = np.array([mixture.size - 1.0 for mixture in mixtures])
-    log_prior = _log_cells(grid, exact_classes)[place] + np.where(place == 0, more * np.log(per_class), 0.0)
-    return np.asarray(log_prior, dtype=np.float64)
+def _log_cells(grid: Floats, exact_classes: float, usual: float) -> Floats:
+    """Log prior probability of the cell of each spread: a point mass at 0, the rest by the fourth power of the spread.
 
-
-def _log_cells(grid: Floats, exact_classes: float) -> Floats:
-    """Log prior probability of the cell of each spread: a point mass at 0, the rest flat in its fourth power."""
+    From the squared spread that is `usual` on it flattens: the prior is flat in the square of `s / (1 + s / usual)`,
+    with s the squared spread. Below, nothing changes.
+    """
     positive = grid[1:]
     edge = np.concatenate([[0.0], (positive[1:] + positive[:-1]) / 2, positive[-1:]])
-    share = np.diff((edge / positive[-1]) ** 4) * (1 - exact_classes)
+    squared = edge**2 / (1 + edge**2 / usual) if usual > 0 else edge**2
+    share = np.diff((squared / positive[-1] ** 2) ** 2) * (1 - exact_classes)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.concatenate([[exact_classes], share])), dtype=np.float64)
 

@@ -30,6 +30,9 @@ STRAYING, EXACTLY = (3.0, 15.0), 0.95
 """By what a mean may stray from its component: variances of one sample over n; and how likely it is by none."""
 HOPELESS = 20.0
 """Where the evidence has fallen by so much, in logarithms, it does not come back."""
+KNOWN_SHARE = 0.9
+"""The variance of one sample is below its largest believed value with this probability. The posterior of noisy votes
+has a long tail; with a value from there, no agent varies too much to be a member of a class."""
 PER_CLASS = 0.5
 """By how much less likely exact classes are for each one more."""
 STRATA = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 100_000.0)
@@ -131,7 +134,7 @@ class PriorByCount(FitOfBins):
         groups = summary.groups(typical, trimmed=self.trimmed).with_variance(float(pool.variance[0]))
         if groups.total < 2:
             return FittedAlone(self.name)
-        plain = LearnedPrior(self.lower, self.upper, per_class=PER_CLASS)
+        plain = LearnedPrior(self.lower, self.upper, per_class=PER_CLASS, sample_variance=typical)
         spreads, log_prior = plain.spread_prior(groups.noise_variance + pool.variance[0] / groups.count)
         models, straying = self._same_for_all(summary, plain, pool)
         spread = _spread_of_all(models)
@@ -219,12 +222,12 @@ def _wider(pool: VariancePosterior) -> Iterator[tuple[float, float, float]]:
 
 
 def _most(variance: VariancePosterior | float) -> float:
-    """Give what the variance of one sample is below but for one chance in a hundred: who exceeds it is a stranger."""
+    """Give what the variance of one sample is below but for one chance in ten: who exceeds it is a stranger."""
     if isinstance(variance, float):
         return variance
     order = np.argsort(variance.variance, kind="stable")
     below = np.cumsum(variance.weight[order])
-    return float(variance.variance[order][min(int(np.searchsorted(below, 0.99)), len(order) - 1)])
+    return float(variance.variance[order][min(int(np.searchsorted(below, KNOWN_SHARE)), len(order) - 1)])
 
 
 def _degrees(variance: VariancePosterior | float) -> float:

@@ -142,7 +142,7 @@ class FittedByCount:
         value = np.empty(len(which))
         for c, some in self._by_class(own.count[which]):
             who = which[some]
-            mean, variance, outside = self._known(own, who, own.value_variance[who])
+            mean, variance, _, outside = self._known(own, who, own.value_variance[who])
             value[some] = self._near(mixture_mean(self._prior(c), mean, variance, outside), mean, np.sqrt(variance))
         return value
 
@@ -167,12 +167,15 @@ class FittedByCount:
             variance=self.variance[part], is_class=self.is_class[part], width=self.plain.upper - self.plain.lower,
         )  # fmt: skip
 
-    def _known(self, own: OwnMeans, some: slice | Ints, variance: Floats) -> tuple[Floats, Floats, Floats]:
-        """Give usable own means and variances, and by what samples vary more than those of members of a class."""
-        lower, upper = self.plain.lower, self.plain.upper
-        mean, variance = bounded_means(own.mean[some], variance, lower=lower, upper=upper)
-        of_samples = np.minimum(variance - own.noise_variance[some], (upper - lower) ** 2)
-        return mean, variance, self._outside(of_samples, own.count[some])
+    def _known(self, own: OwnMeans, some: slice | Ints, variance: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Give usable own means, their variances without and with Student's factor, and by what samples vary too much.
+
+        The last is by what they vary more than those of members of a class.
+        """
+        lower, upper, student = self.plain.lower, self.plain.upper, own.student[some]
+        mean, wide = bounded_means(own.mean[some], variance, lower=lower, upper=upper)
+        of_samples = np.minimum(wide - own.noise_variance[some], (upper - lower) ** 2)
+        return mean, wide / student, wide, self._outside(of_samples, own.count[some])
 
     def _near(self, value: Floats, mean: Floats, stddev: Floats) -> Floats:
         """Let answers leave own means by so much only (limited translation), and the bounds not at all."""
@@ -182,10 +185,11 @@ class FittedByCount:
 
     def _answers(self, c: int, own: OwnMeans, some: slice | Ints, *, level: float) -> tuple[tuple[Floats, ...], Ints]:
         """Answer some agents of one class of counts."""
-        mean, variance, outside = self._known(own, some, own.variance[some])
-        value, posterior = mixture_posterior(self._prior(c), mean, variance, outside)
+        mean, narrow, variance, outside = self._known(own, some, own.variance[some])
+        value, posterior = mixture_posterior(self._prior(c), mean, narrow, outside)
+        value = self._near(value, mean, np.sqrt(narrow))
+        posterior *= 1 + np.minimum(posterior / narrow, 1.0) * (variance / narrow - 1)
         stddev = np.sqrt(variance)
-        value = self._near(value, mean, stddev)
         half_width = posterior_far_half_width(posterior, variance, level)
         component, membership, class_size = self.plain.membership(mean, variance)
         of_noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)

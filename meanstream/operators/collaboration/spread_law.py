@@ -17,6 +17,9 @@ TIES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 OPPOSITES = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 RATES = np.geomspace(0.0005, 0.5, 40)
 PRIOR = {"continuous": 0.4, "ties": 0.2, "ties and opposites": 0.2, "yes/no": 0.2}
+WIDE = 0.25
+"""Before any vote a law is as likely as this power of its variance. Bounds a hundred times too wide are rarer than
+bounds ten times too wide, and where noise drowns the votes, samples that hardly vary must not be believed."""
 NODES = 9
 DISCRETE = 0.5
 """Laws whose pairs are equal more often than not are those of rare events."""
@@ -65,8 +68,7 @@ def spread_laws() -> Laws:
     -----
     Differences are 0 with one probability, the whole width with another, and else those of normal samples whose
     standard deviation is itself log-normal between pairs (heavy tails, unlike agents), cut off at the width. Yes/no
-    data are the case without a third kind. `PRIOR` weighs the kinds; within each it is flat in the logarithm of the
-    standard deviation.
+    data are the case without a third kind. `PRIOR` weighs the kinds; within each, `WIDE` weighs the variances.
     """
     continuous = _continuous()
     nothing = np.zeros(1)
@@ -81,7 +83,8 @@ def spread_laws() -> Laws:
         _mixed(continuous, z[proper], m[proper]),
         yes_no,
     ]
-    prior = np.concatenate([np.full(len(p), w / len(p)) for p, w in zip(parts, PRIOR.values(), strict=True)])
+    wide = [p[:, VOTE_BINS] ** WIDE for p in parts]
+    prior = np.concatenate([w * p / p.sum() for p, w in zip(wide, PRIOR.values(), strict=True)])
     bins, second, fourth = np.split(np.concatenate(parts), [VOTE_BINS, VOTE_BINS + 1], axis=1)
     variance, ties = second[:, 0] / 2, bins[:, 0]
     # E d^4 = 2 mu_4 + 6 sigma^4, so kurtosis - 1 = E d^4 / (2 sigma^4) - 4: a sample variance varies by that over n,

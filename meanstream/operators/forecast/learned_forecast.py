@@ -11,6 +11,7 @@ from scipy.special import gammaincinv, ndtri
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.local_spread import FACTORS, local_spread_doubt
 from meanstream.operators.collaboration.mixture_posterior import posterior_doubted_interval, posterior_far_half_width
+from meanstream.operators.collaboration.mixture_prior import USUAL
 from meanstream.operators.collaboration.prior_families import TAIL, TAIL_VARIANCE
 from meanstream.operators.records import Floats
 
@@ -115,8 +116,9 @@ class LearnedForecast:
             outcome - 1, true.min() * (self.number / total).sum(axis=1)
         )
         fixed = (self.number * np.log(total)).sum(axis=1) + np.log(information)
-        # But for equal means the learned prior is flat in the fourth power of the spread; the grid is even in its log.
-        cells = spreads**4 / (spreads**4).sum()
+        # The learned prior of the spread, but for equal means; the grid is even in its log.
+        fewer = 1 + spreads**2 / (USUAL * self.sampling) if self.sampling > 0 else 1.0
+        cells = spreads**4 / fewer**3 / (spreads**4).sum()
         cells[0] = _EQUAL
         log_likelihood = -0.5 * (fixed + squares)
         value = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True)) * cells

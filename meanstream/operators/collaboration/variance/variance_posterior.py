@@ -23,6 +23,7 @@ LEAST_RATIO = 1e-12
 MOST_LOG_RATIO = 14.0
 AT_BOUNDS = 1e-5
 PSEUDO_SAMPLES = 4.0
+STUDENT_NODES = 257
 INDEPENDENT = 0.8
 """Prior probability that samples of a typical agent do not depend on each other."""
 DEPENDENT = 0.1
@@ -162,6 +163,26 @@ def variance_posterior_of_own(
         some, floor = _at_bounds(own, pool.lower, pool.upper)
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
     return found
+
+
+def student_factor_of_own(
+    pool: VariancePosterior | float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES
+) -> Floats:
+    """Private: the factor in each agent's variance that its interval has and its value has not.
+
+    `variance_posterior_of_own` widens variances as Student's intervals need it. The value uses the root of that factor.
+    With all of it, agents with precise means are pulled; with none, agents that are far off by chance stay there.
+
+    Examples
+    --------
+    >>> own = OwnSamples(agent=np.arange(2), count=np.array([1, 7]), mean=np.zeros(2), squared_deviations=np.ones(2))
+    >>> student_factor_of_own(2.0, own).round(2).tolist()
+    [1.62, 1.15]
+    """
+    worth = float(pool.weight @ pool.degrees) if isinstance(pool, VariancePosterior) else 1.0
+    degrees = prior_degrees + worth * np.maximum(own.count - 1.0, 0.0)
+    nodes = prior_degrees / np.linspace(1e-6, 1.0, STUDENT_NODES)
+    return np.sqrt(np.interp(prior_degrees / degrees, prior_degrees / nodes, _wider(nodes)))
 
 
 def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Floats]:
