@@ -12,7 +12,7 @@ from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseS
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 
-_OWN = ("agent", "count", "exact", "total", "mean", "spread", "last", "released", "seen")
+_OWN = ("agent", "count", "exact", "coarse", "squares", "total", "mean", "spread", "last", "released", "seen")
 
 
 class PairwiseState:
@@ -23,7 +23,7 @@ class PairwiseState:
 
     def __init__(self, settings: PairwiseStreamSettings, *, capacity: int) -> None:
         self.settings = settings
-        self._grid, self._counter = settings.release.grid, settings.release.mechanism
+        self._grid, self._counter = settings.release.grid, settings.means.mechanism
         self._layout = settings.layout(capacity)
         self._statistic = settings.statistic()
         rows = self._layout.rows
