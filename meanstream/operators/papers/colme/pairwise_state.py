@@ -91,6 +91,21 @@ class PairwiseState:
             part = array[rows]
             part[: len(columns[name])] = columns[name]
 
+    def snapshot(self) -> dict[str, Any]:
+        """Private: the whole state as columns, without room for agents that have not come."""
+        own = {f"own {name}": array[: self._nodes].copy() for name, array in self._own.items()}
+        rows = self._layout.used(self._nodes)
+        return own | {name: array[rows] for name, array in self._arrays()}
+
+    def restore_snapshot(self, columns: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Continue from a snapshot, with the names of all agents by number."""
+        own = {name: columns[f"own {name}"] for name in _OWN}
+        self.restore("pairwise agents", 0, own)
+        rows = self._layout.used(self._nodes)
+        for name, array in self._arrays():
+            array[rows] = columns[name]
+        self.restored(names)
+
     def restored(self, names: Sequence[str]) -> None:
         """Give the agents their numbers again."""
         self.names = names

@@ -120,7 +120,10 @@ class PairwiseStream(PairwiseState):
         names : sequence of str
             Names of all agents so far, by number.
         """
-        point = self._grid.encode(value)
+        return self.take_points(agent, self._grid.encode(value), time, names)
+
+    def take_points(self, agent: Ints, point: Ints, time: Floats, names: Sequence[str]) -> PairwiseReleases:
+        """Do the same with samples that are on the grid already."""
         before, self.names = self._present, names
         node = self._join(agent, names)
         coarse = np.rint((point - self._grid.span // 2) / self.settings.shift).astype(np.int64)
@@ -259,9 +262,7 @@ class PairwiseStream(PairwiseState):
 
     def _words(self, target: Ints, reader: Ints) -> Words:
         """Hash of ordered pairs, by name: who joins later changes no draw."""
-        names = self._names
-        both = zip(target.tolist(), reader.tolist(), strict=True)
-        return keyed_owner_words([f"{names[t]}{_BETWEEN}{names[r]}" for t, r in both])
+        return pair_words(*([self._names[node] for node in nodes.tolist()] for nodes in (target, reader)))
 
     def _released(self, made: list[dict[str, Any]], time: Floats) -> PairwiseReleases:
         none: dict[str, Any] = {"version": np.zeros(0, np.uint64), "variance": np.zeros(0)}
@@ -306,3 +307,8 @@ class PairwiseStream(PairwiseState):
             component=np.full(len(value), -1),
             membership=np.ones(len(value)),
         )
+
+
+def pair_words(agent: Sequence[str], reader: Sequence[str]) -> Words:
+    """Hash ordered pairs of names."""
+    return keyed_owner_words([f"{a}{_BETWEEN}{r}" for a, r in zip(agent, reader, strict=True)])

@@ -117,6 +117,11 @@ class PairwiseStreamSettings:
             edges = sum(map(len, self.partners.values()))
             require(0 < edges <= MOST_EDGES, "partners", f"have 1 to {MOST_EDGES:,} rows", edges)
 
+    @property
+    def name(self) -> str | None:
+        """Name of the deployment."""
+        return self.release.name
+
     @cached_property
     def means(self) -> AgentsSettings:
         """How means are released: with half of the budget where variances are released, too."""
@@ -165,7 +170,7 @@ class PairwiseStreamSettings:
         return pair_statistic(self.weights, self.means.mechanism, others=1, noise_ratio=1.0)
 
     def layout(self, capacity: int) -> Everyone | PartnerGraph:
-        """Whom agents may query, if there are at most so many."""
+        """Whom agents may query, up to that number of them."""
         return Everyone(capacity) if self.partners is None else PartnerGraph(self.partners)
 
     @cached_property
@@ -179,7 +184,7 @@ class PairwiseStreamSettings:
         return int(np.sqrt(MOST_BYTES / pair))
 
     def coalition_epsilon(self, readers: int) -> float:
-        """Return what epsilon becomes, at the same delta, if so many readers pool what they received of one agent."""
+        """Return what epsilon becomes, at the same delta, if that number of readers pool what they received of one agent."""
         both = 1 if self.variance != "released" else 2  # means and variances are as two readers
         return self.means.epsilon_over(readers * both)
 
