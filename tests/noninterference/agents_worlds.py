@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration import posterior_table
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatchCoder
 from meanstream.streaming.crash import CrashPoint, Moment
@@ -219,7 +220,10 @@ def asking_each_other(agents: int, unreleased: float | None = None) -> Seen:
     if unreleased is not None:
         values[2 * agents :, 1] = unreleased
     stream = [(n, float(values[s, i]), 2.0 * s + i / agents) for s in range(steps) for i, n in enumerate(names)]
-    settings = FederationSettings(name="world", agents=names, lower=-2, upper=6, epsilon=1, delta=1e-6, horizon=1)
+    release = AgentsSettings(
+        name="world", lower=-2, upper=6, epsilon=1, delta=1e-6, horizon=1, counter="pm1", spread_share=0.0
+    )
+    settings = PairwiseStreamSettings(release=release)
     watched, (keep, told) = Watched(Path.cwd(), Clock()), collector()
 
     def build(pipeline: Any) -> Any:

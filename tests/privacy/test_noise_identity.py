@@ -20,7 +20,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.noise.canonical import canonical, canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -155,9 +155,13 @@ def test_bounds_that_are_one_for_all_coordinates_have_one_spelling() -> None:
 
 
 def test_pairwise_settings_have_one_spelling() -> None:
-    one = FederationSettings(agents=("a", "b"), lower=0, upper=1, epsilon=1, delta=1e-6, name="pair")
-    same = FederationSettings(agents=("a", "b"), lower=0.0, upper="1", epsilon=np.int64(1), delta=1e-6, name="pair")
-    assert canonical(canonical_spelling(one)) == canonical(canonical_spelling(same))
+    common = {"delta": 1e-6, "name": "pair", "counter": "pm1", "spread_share": 0.0}
+    one = PairwiseStreamSettings(release=AgentsSettings(lower=0, upper=1, epsilon=1, **common))
+    same = PairwiseStreamSettings(release=AgentsSettings(lower=0.0, upper="1", epsilon=np.int64(1), **common))
+    assert canonical(one.key()) == canonical(same.key())
+    released = PairwiseStreamSettings(release=one.release, variance="released")
+    halved = PairwiseStreamSettings(release=released.means)
+    assert released.key() != halved.key()  # other noise of the same budget has another key
 
 
 @pytest.mark.parametrize("bad", [True, None, "1:30", "thirty", "٣", "1_0", [1.0]], ids=repr)

@@ -14,7 +14,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.papers.colme.pairwise_stream import PairwiseReleases, PairwiseStream
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings, WholeReleasedVariance
 from meanstream.operators.records import Floats, Ints, Words
 
 AGENTS, STEPS = 12, 330
@@ -37,11 +37,12 @@ class SameBits:
         return NOISE.bits(NoiseIds(ids.owner, ids.index, np.zeros(len(ids), np.uint64)), draw)
 
 
-def settings_of(schedule: str) -> PairwiseStreamSettings:
+def settings_of(schedule: str, *, variance: str = "known") -> PairwiseStreamSettings:
     release = AgentsSettings(
         lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", horizon=1000, spread_share=0.0, mode="paper"
     )
-    return PairwiseStreamSettings(release=release, schedule=schedule, stddev=0.3)
+    stddev = 0.3 if variance == "known" else None
+    return PairwiseStreamSettings(release=release, schedule=schedule, stddev=stddev, variance=variance)
 
 
 def values_of() -> np.ndarray:
@@ -181,3 +182,87 @@ def test_readers_who_pool_what_they_received_learn_what_is_said() -> None:
     assert index.max() == table.shape[2]
     pooled = table.mean(axis=1) / settings.release.fresh.stddev  # type: ignore[union-attr]
     assert abs(pooled.var() * (AGENTS - 1) - 1) < K * np.sqrt(2 / pooled.size)
+
+
+# -- released variances (Sch-Var-1) --------------------------------------------------------------------------
+
+
+def of_deviations(values: Floats) -> float:
+    return float((values**2).sum() - values.sum() ** 2 / len(values))
+
+
+def of_plain_squares(values: Floats) -> float:
+    """Known bad: the paper's Remark 2, a sum of squares depends on where 0 is."""
+    return float((values**2).sum())
+
+
+def check_squares_sensitivity(squares: Callable[[Floats], float]) -> None:
+    """Refuse a sum that a replaced sample moves by more than the noise is calibrated for, at the worst places."""
+    settings = settings_of("round_robin", variance="released")
+    span = settings.release.grid.span / settings.shift
+    rng = np.random.default_rng(3)
+    for d in (2, 3, 10, 500):
+        for rest in (np.full(d - 1, 0.0), np.full(d - 1, span), rng.integers(0, span + 1, d - 1).astype(float)):
+            one, other = (np.rint(squares(np.append(rest, end))) for end in (0.0, span))
+            assert abs(one - other) <= (d - 1) / d * ((span + 1) ** 2 + 3)
+
+
+def test_a_sample_moves_a_sum_of_squared_deviations_by_its_bound_at_most() -> None:
+    check_squares_sensitivity(of_deviations)
+    with caught():
+        check_squares_sensitivity(of_plain_squares)
+
+
+def check_squares_noise(draw_of: Callable[[Floats, Floats], Floats], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse noise of squares that is not calibrated, or not independent of the noise of means."""
+    settings, seen = settings_of("round_robin", variance="released"), []
+
+    def noised(self: WholeReleasedVariance, squares: Floats, draw: Floats) -> Floats:
+        seen.append(draw)
+        return np.rint(squares) + np.rint(draw)
+
+    monkeypatch.setattr(WholeReleasedVariance, "_noised", noised)
+    stream, values = PairwiseStream(settings, NOISE, capacity=AGENTS), values_of()
+    agent, time = np.tile(np.arange(AGENTS), STEPS), np.repeat(np.arange(STEPS, dtype=float), AGENTS)
+    made = stream.take(agent, values.ravel(), time, NAMES)
+    exact = np.cumsum(settings.release.grid.encode(values), axis=0)[made.count - 1, made.agent]
+    pair, index, means = partial_sums(made, made.total - exact)
+    # What the stream drew, in the order of its queries: all agents at each step, that is by position.
+    length = np.empty(len(made))
+    order = np.lexsort((made.index, made.agent * AGENTS + made.reader))
+    counts = made.count[order]
+    before = np.where(index == 1, 0, np.r_[0, counts[:-1]])
+    length[order] = counts - before
+    of_means = np.empty(len(made))
+    of_means[order] = means / settings.means.fresh.stddev  # type: ignore[union-attr]
+    drawn = np.concatenate(seen)
+    several = length > 1
+    assert not drawn[~several].any()
+    scaled = drawn[several] * length[several] / (length[several] - 1)
+    standard = draw_of(scaled / settings.squares_noise.stddev, of_means[several])  # type: ignore[union-attr]
+    n = len(standard)
+    assert n > 3000
+    assert len(pair) == len(made)
+    assert abs((standard**2).mean() - 1) < K * np.sqrt(2 / n)
+    assert abs((standard * of_means[several]).mean()) < K / np.sqrt(n)
+
+
+def test_released_squares_have_calibrated_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_squares_noise(lambda own, _: own, monkeypatch)
+
+
+@pytest.mark.parametrize("twin", [lambda own, _: own / 2, lambda _, of_means: of_means])
+def test_squares_with_half_the_noise_or_that_of_the_means_are_caught(
+    twin: Callable[[Floats, Floats], Floats], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caught():
+        check_squares_noise(twin, monkeypatch)
+
+
+def test_means_and_variances_share_the_budget() -> None:
+    settings = settings_of("round_robin", variance="released")
+    assert (settings.means.epsilon, settings.means.delta) == (0.5, 5e-7)
+    span = settings.release.grid.span / settings.shift + 1
+    of_squares = (span**2 + 3) / settings.squares_noise.stddev  # type: ignore[union-attr]
+    assert of_squares == pytest.approx(settings.means.mu, rel=1e-9)
+    assert settings.coalition_epsilon(5) == pytest.approx(settings.means.epsilon_over(10))

@@ -59,7 +59,7 @@ class AgentsOptions(AgentSideOptions):
         str | None,
         cli_option(
             "Source of the variance of one sample, with a pairwise --schedule: known (default with --stddev) | "
-            "from_releases (default without) | bayesian | jeffreys.",
+            "from_releases (default without) | bayesian | jeffreys | released (takes half of the budget).",
             COLLABORATION,
             host="engine",
         ),

@@ -92,7 +92,7 @@ def key_derived_from_secret(secret: bytes, purpose: str) -> bytes:
 def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
     """Keyed noise of a deployment of agents, on whichever host; the secret is one that `load_secret` has judged.
 
-    `Agents` and `PairwiseFederation` take a key of their own from it, of all their settings.
+    `Agents` and `PairwiseStream` take a key of their own from it, of all their settings.
 
     **Privacy.** The name is part of the key. Otherwise two columns of one source, or two jobs, would meet the same
     draws, and equal releases would tell that their sums are equal.

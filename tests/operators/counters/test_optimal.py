@@ -13,7 +13,7 @@ from meanstream.operators.agents.release_times import Counts, parse_release_time
 from meanstream.operators.counters.optimal import LONGEST, Optimal, factorize_optimal_counter, optimal_counter_sampling
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.forecast.agents_forecast import forecast_agents_table
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.records import Floats
 
@@ -124,8 +124,9 @@ def test_settings_make_it_for_their_schedule() -> None:
 
 def test_where_every_pair_would_keep_its_draws_it_is_refused() -> None:
     rule = "counter must be pm1, pm2 or toeplitz"
+    pair = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", spread_share=0)
     with pytest.raises(ValueError, match=rule):
-        FederationSettings(agents=("a", "b"), lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", stddev=0.2)
+        PairwiseStreamSettings(release=pair)
     with pytest.raises(ValueError, match=rule):
         SimulationConfig.from_options(counter="optimal", schedule="round_robin", collaboration="tests")
     with pytest.raises(ValueError, match=r"counter must not be optimal beyond 128 releases .* 201\)"):

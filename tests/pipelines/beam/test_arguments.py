@@ -82,7 +82,7 @@ def test_windows_are_taken_as_meant(window: Any, expected: str) -> None:
         (lambda: ReleaseMeans({"lower": 0}), "settings must be of type AgentsSettings, got dict"),
         (lambda: SnapshotReleases(SETTINGS, shards="many"), "shards must be a number, got 'many'"),
         (lambda: SnapshotReleases({"lower": 0}), "settings must be of type AgentsSettings, got dict"),
-        (lambda: CollaboratePairwise(SETTINGS), "settings must be of type FederationSettings, got AgentsSettings"),
+        (lambda: CollaboratePairwise(SETTINGS), "settings must be of type PairwiseStreamSettings, got AgentsSettings"),
         (lambda: CollaborateAgents(SETTINGS, EngineOptions(level="high")), "level must be a number, got 'high'"),
         (lambda: CollaborateAgents(SETTINGS, EngineOptions(stddev="wide")), "stddev must be a number, got 'wide'"),
         (lambda: CollaborateAgents(SETTINGS, EngineOptions(stddev=True)), "stddev must be a number, got True"),

@@ -21,7 +21,6 @@ import pytest
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.pipelines.beam.agents.agent_transforms import (
     CollaborateAgents,
     CollaboratePairwise,
@@ -37,6 +36,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunR
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.numbers import LARGEST
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter, Sample
+from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, engine_on, release_lines, samples
 from tests.pipelines.beam.support.collecting import collector, lines, run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings
@@ -350,13 +350,10 @@ def test_reports_and_pairs_reject_too() -> None:
         return (given | ReportRounds(rounds_settings())).rejected
 
     assert len(run_pipeline(report)[0]) == len(ROUNDS_BAD)
-    settings = FederationSettings(
-        name="test", agents=("ann", "bob"), lower=0, upper=10, epsilon=1, delta=1e-6, stddev=1.0
-    )
-    rows = [{"value": 5.0, "agent": who, "time": float(at)} for at in range(4) for who in settings.agents]
+    rows = [{"value": 5.0, "agent": who, "time": float(at)} for at in range(4) for who in ("ann", "bob")]
 
     def pairs(pipeline: beam.Pipeline) -> Any:
-        return (pipeline | beam.Create([None, b"", *rows], reshuffle=False) | CollaboratePairwise(settings)).rejected
+        return (pipeline | beam.Create([None, b"", *rows], reshuffle=False) | CollaboratePairwise(PAIRWISE)).rejected
 
     assert [letter.reason for letter in run_pipeline(pairs)[0]] == ["malformed"] * 2
 

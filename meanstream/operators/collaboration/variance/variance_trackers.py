@@ -181,6 +181,10 @@ class ReleasedVariance:
         mixed = self.counter.init(n_rows) if self._mixes else {}
         return parts | {f"mixed_{name}": values for name, values in mixed.items()}
 
+    def _noised(self, squares: Floats, draw: Floats) -> Floats:
+        """Return sums of squared deviations with their noise, if each partial sum has its own."""
+        return squares if self._mixes else squares + draw
+
     @property
     def _mixes(self) -> bool:
         return self.counter.name not in ("pm1", "pm2")
@@ -213,9 +217,7 @@ class ReleasedVariance:
         prefix = np.stack([times, raw_totals, raw_squares, totals], axis=-1)
         length, raw, squares, noisy = _new_part(self.counter, state, rows, release, prefix).T
         draw = self.variance_fresh_stddev * fresh
-        term = squares - raw**2 / length + noisy**2 / length
-        if not self._mixes:
-            term += (length - 1) / length * draw
+        term = self._noised(squares - raw**2 / length, (length - 1) / length * draw) + noisy**2 / length
         noise = np.ones_like(length) if not self._mixes else self.counter.increment_variance(release)
         terms, reciprocals = _add_terms(self.counter, state, rows, release, np.stack([term, noise / length], axis=-1)).T
         if self._mixes:

@@ -14,34 +14,36 @@ class SamplesInOrder:
 
     Parameters
     ----------
-    node, point : int array (n,)
-        Number of the agent within the federation, and grid point.
+    node : int array (n,)
+        Number of the agent within the federation.
+    columns : int array (n, c)
+        What is added up of each sample.
     time : float array (n,)
         Never decreasing.
-    count, exact : int array
-        Samples and exact sum of each agent before the batch, by number.
+    count, sums : int array (agents,), (agents, c)
+        Samples and exact sums of each agent before the batch, by number.
     present : int
         Agents that had a sample before the batch.
 
     Examples
     --------
     >>> zero = np.zeros(2, np.int64)
-    >>> node, point, time = np.array([0, 1, 0]), np.array([5, 7, 9]), np.array([1.0, 1.0, 2.0])
-    >>> samples = SamplesInOrder(node, point, time, zero, zero, present=0)
+    >>> node, point, time = np.array([0, 1, 0]), np.array([[5], [7], [9]]), np.array([1.0, 1.0, 2.0])
+    >>> samples = SamplesInOrder(node, point, time, zero, np.zeros((2, 1), np.int64), present=0)
     >>> [which.tolist() for which in samples.turns()]
     [[0, 1], [2]]
     >>> [one.tolist() for one in samples.behind(np.array([1, 0, 1]), np.array([0, 1, 2]))]
-    [[1, 1, 1], [7, 5, 7]]
+    [[1, 1, 1], [[7], [5], [7]]]
     """
 
-    def __init__(self, node: Ints, point: Ints, time: Floats, count: Ints, exact: Ints, *, present: int) -> None:
+    def __init__(self, node: Ints, columns: Ints, time: Floats, count: Ints, sums: Ints, *, present: int) -> None:
         n = len(node)
-        self.node, self.point, self.time = node, point, time
-        self._count, self._exact = count.copy(), exact.copy()
+        self.node, self.columns, self.time = node, columns, time
+        self._count, self._before = count.copy(), sums.copy()
         self._end = np.searchsorted(time, time, "right")
         order = np.argsort(node, kind="stable")
         self._key = node[order] * max(n, 1) + order
-        self._sums = np.concatenate([[0], np.cumsum(point[order])]).astype(np.int64)
+        self._sums = np.concatenate([np.zeros((1, columns.shape[1]), np.int64), np.cumsum(columns[order], axis=0)])
         starts = np.searchsorted(node[order], node[order])
         self._rank = np.zeros(n, np.int64)
         self._rank[order] = np.arange(n) - starts
@@ -60,17 +62,17 @@ class SamplesInOrder:
         first = np.searchsorted(self._key, node * n)
         until = np.searchsorted(self._key, node * n + self._end[which])
         count: Ints = self._count[node] + until - first
-        return count, self._exact[node] + self._sums[until] - self._sums[first]
+        return count, self._before[node] + self._sums[until] - self._sums[first]
 
     def present_at(self, which: Ints) -> Ints:
         """Count the agents that have a sample by the event time of some samples."""
         return self._present + np.searchsorted(self._joined, self._end[which])
 
     def totals(self) -> tuple[Ints, Ints]:
-        """Return the agents of the batch, each once, and the exact sum of their points."""
+        """Return the agents of the batch, each once, and the exact sums of their columns."""
         found, place = np.unique(self.node, return_inverse=True)
-        sums = np.zeros(len(found), np.int64)
-        np.add.at(sums, place, self.point)
+        sums = np.zeros((len(found), self.columns.shape[1]), np.int64)
+        np.add.at(sums, place, self.columns)
         return found, sums
 
 

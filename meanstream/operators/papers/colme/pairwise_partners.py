@@ -59,6 +59,11 @@ class Everyone:
         start = target * self.capacity
         return slice(start + part * BLOCK, start + min((part + 1) * BLOCK, self.capacity))
 
+    def used(self, agents: int) -> Ints:
+        """Return the rows of all pairs of the first agents."""
+        rows: Ints = (np.arange(agents)[:, np.newaxis] * self.capacity + np.arange(agents)).ravel()
+        return rows
+
     def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int) -> list[Floats]:
         """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""
         sums = [np.zeros(len(reader)) for _ in range(3)]
@@ -127,6 +132,10 @@ class PartnerGraph:
     def rows_of(self, block: int) -> slice:
         """Return the rows of a block."""
         return slice(block * BLOCK, min((block + 1) * BLOCK, self.rows))
+
+    def used(self, agents: int) -> Ints:  # noqa: ARG002 - the graph alone decides
+        """Return all rows."""
+        return np.arange(self.rows)
 
     def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int) -> list[Floats]:
         """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""

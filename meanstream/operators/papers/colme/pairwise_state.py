@@ -12,7 +12,7 @@ from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseS
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 
-_OWN = ("agent", "count", "exact", "total", "mean", "spread", "last", "released", "seen")
+_OWN = ("agent", "count", "exact", "coarse", "squares", "total", "mean", "spread", "last", "released", "seen")
 
 
 class PairwiseState:
@@ -23,7 +23,7 @@ class PairwiseState:
 
     def __init__(self, settings: PairwiseStreamSettings, *, capacity: int) -> None:
         self.settings = settings
-        self._grid, self._counter = settings.release.grid, settings.release.mechanism
+        self._grid, self._counter = settings.release.grid, settings.means.mechanism
         self._layout = settings.layout(capacity)
         self._statistic = settings.statistic()
         rows = self._layout.rows
@@ -90,6 +90,21 @@ class PairwiseState:
         for name, array in self._arrays():
             part = array[rows]
             part[: len(columns[name])] = columns[name]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Private: the whole state as columns, without room for agents that have not come."""
+        own = {f"own {name}": array[: self._nodes].copy() for name, array in self._own.items()}
+        rows = self._layout.used(self._nodes)
+        return own | {name: array[rows] for name, array in self._arrays()}
+
+    def restore_snapshot(self, columns: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Continue from a snapshot, with the names of all agents by number."""
+        own = {name: columns[f"own {name}"] for name in _OWN}
+        self.restore("pairwise agents", 0, own)
+        rows = self._layout.used(self._nodes)
+        for name, array in self._arrays():
+            array[rows] = columns[name]
+        self.restored(names)
 
     def restored(self, names: Sequence[str]) -> None:
         """Give the agents their numbers again."""

@@ -16,10 +16,11 @@ from meanstream.operators.papers.colme.pairwise_batch import SamplesInOrder, num
 from meanstream.operators.papers.colme.pairwise_partners import BLOCK
 from meanstream.operators.papers.colme.pairwise_state import PairwiseState
 from meanstream.operators.papers.colme.pairwise_statistic import Received
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings, WholeReleasedVariance
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
+_SUMS = ("exact", "coarse", "squares")
 _BETWEEN = "\x1f"  # no name holds a control character
 
 
@@ -39,6 +40,8 @@ class PairwiseReleases:
         Samples in the sum; the noised sum in grid units.
     mean, noise_variance : float array (n,)
         The noisy mean and the variance of its noise, in the value's unit.
+    variance : float array (n,)
+        Variance of one sample, as the agent releases it with variance "released"; infinite where it cannot be used.
     version : uint64 array (n,)
         Keyed digest of the input: it stays in the ledger.
     time : float array (n,)
@@ -53,6 +56,7 @@ class PairwiseReleases:
     total: Ints
     mean: Floats
     noise_variance: Floats
+    variance: Floats
     version: Words
     time: Floats
 
@@ -116,15 +120,21 @@ class PairwiseStream(PairwiseState):
         names : sequence of str
             Names of all agents so far, by number.
         """
-        point = self._grid.encode(value)
+        return self.take_points(agent, self._grid.encode(value), time, names)
+
+    def take_points(self, agent: Ints, point: Ints, time: Floats, names: Sequence[str]) -> PairwiseReleases:
+        """Do the same with samples that are on the grid already."""
         before, self.names = self._present, names
         node = self._join(agent, names)
-        samples = SamplesInOrder(node, point, time, self._own["count"], self._own["exact"], present=before)
+        coarse = np.rint((point - self._grid.span // 2) / self.settings.shift).astype(np.int64)
+        columns, sums = np.stack([point, coarse, coarse**2], axis=1), np.stack([self._own[n] for n in _SUMS], axis=1)
+        samples = SamplesInOrder(node, columns, time, self._own["count"], sums, present=before)
         self._dirty_own |= set(np.unique(node // BLOCK).tolist())
         made = [self._query(samples, which) for which in samples.turns()]
         self._own["seen"][node] = time  # the last one of each stays
-        found, sums = samples.totals()
-        self._own["exact"][found] += sums
+        found, more = samples.totals()
+        for place, name in enumerate(_SUMS):
+            self._own[name][found] += more[:, place]
         return self._released(made, samples.time)
 
     def estimate(self, agents: Ints, *, level: float = 0.95) -> tuple[AgentEstimates, AgentEstimates]:
@@ -151,18 +161,18 @@ class PairwiseStream(PairwiseState):
     def _query(self, samples: SamplesInOrder, which: Ints) -> dict[str, Any]:
         """Let the agents of some samples, one each, take their sample, query, test and remember."""
         reader = samples.node[which]
-        self._receive(reader, samples.point[which] - self._grid.span // 2)
+        self._receive(reader, samples.columns[which, 0] - self._grid.span // 2)
         degree = self._layout.degree(reader, samples.present_at(which))
         asks = np.flatnonzero(degree > 0)
         place = self._next(reader[asks], degree[asks])
         asks, place = asks[place >= 0], place[place >= 0]
         self._own["last"][reader[asks]] = place
         target, row = self._layout.pick(reader[asks], place)
-        count, exact = samples.behind(target, which[asks])
+        count, sums = samples.behind(target, which[asks])
         pair = self._state["pair"]
         answers = np.flatnonzero((count > pair["count"][row]) & (pair["index"][row] < self._counter.horizon))
         at = asks[answers]
-        return self._receive_releases(reader[at], target[answers], row[answers], count[answers], exact[answers]) | {
+        return self._receive_releases(reader[at], target[answers], row[answers], count[answers], sums[answers]) | {
             "position": which[at]
         }
 
@@ -192,16 +202,19 @@ class PairwiseStream(PairwiseState):
             place[waiting] = (place[waiting] + 1) % degree[waiting]
         return place
 
-    def _receive_releases(self, reader: Ints, target: Ints, row: Ints, count: Ints, exact: Ints) -> dict[str, Any]:
+    def _receive_releases(self, reader: Ints, target: Ints, row: Ints, count: Ints, sums: Ints) -> dict[str, Any]:
         """Release to those who queried; return what leaves."""
         settings, pair, half = self.settings, self._state["pair"], self._grid.span // 2
         index = pair["index"][row].astype(np.int64) + 1
+        exact = sums[:, 0]
         version = self._noise.version_of(count, exact)
-        fresh = settings.release.fresh.sample(self._noise.bits(NoiseIds(self._words(target, reader), index, version)))
+        ids = NoiseIds(self._words(target, reader), index, version)
+        fresh = settings.means.fresh.sample(self._noise.bits(ids))
         noise = self._counter.step(self._state["counter"], row, index, fresh)
         noised = np.rint((exact - count * half).astype(np.float64) + noise)
         value, factors = self._statistic.add(self._state["statistic"], Received(row, row, index, count, noised / count))
-        variance = factors.variance(self._others_variance(row, index, count, noised), settings.release.fresh.variance)
+        of_sample = self._others_variance(ids, Received(row, row, index, count, noised), sums)
+        variance = factors.variance(of_sample, settings.means.fresh.variance)
         pair["index"][row], pair["count"][row] = index, count
         pair["value"][row], pair["precision"][row] = value, 1 / variance
         pair["rejected"][row] = ~self._accept(reader, value, variance, count)
@@ -209,14 +222,24 @@ class PairwiseStream(PairwiseState):
         total = noised.astype(np.int64) + count * half
         return {
             "target": target, "reader": reader, "index": index, "count": count, "total": total, "version": version,
+            "variance": of_sample,
         }  # fmt: skip
 
-    def _others_variance(self, row: Ints, index: Ints, count: Ints, noised: Floats) -> Floats:
-        """Return the variance of one sample of the queried agents, as their readers know or estimate it."""
-        scheme = self.settings.scheme
+    def _others_variance(self, ids: NoiseIds, received: Received, sums: Ints) -> Floats:
+        """Return the variance of one sample of the queried agents, as their readers know, receive or estimate it."""
+        scheme, noise, shift = self.settings.scheme, self.settings.squares_noise, self.settings.shift
+        row, _, index, count, noised = received
         if scheme is None:
             return np.full(len(row), self._known)
-        return scheme.step(self._state["variance"], row, index, count, noised)
+        if not isinstance(scheme, WholeReleasedVariance) or noise is None:
+            return scheme.step(self._state["variance"], row, index, count, noised)
+        _, raw, squares = sums.T.astype(np.float64)
+        drawn = noise.sample(self._noise.bits(ids, 1))
+        released = scheme.step(
+            self._state["variance"], row, index, count,
+            raw_totals=raw, raw_squares=squares, totals=noised / shift, fresh=drawn,
+        )  # fmt: skip
+        return released * shift**2
 
     @property
     def _known(self) -> float:
@@ -239,24 +262,22 @@ class PairwiseStream(PairwiseState):
 
     def _words(self, target: Ints, reader: Ints) -> Words:
         """Hash of ordered pairs, by name: who joins later changes no draw."""
-        names = self._names
-        both = zip(target.tolist(), reader.tolist(), strict=True)
-        return keyed_owner_words([f"{names[t]}{_BETWEEN}{names[r]}" for t, r in both])
+        return pair_words(*([self._names[node] for node in nodes.tolist()] for nodes in (target, reader)))
 
     def _released(self, made: list[dict[str, Any]], time: Floats) -> PairwiseReleases:
-        none: dict[str, Any] = {"version": np.zeros(0, np.uint64)}
-        names = ("position", "target", "reader", "index", "count", "total", "version")
+        none: dict[str, Any] = {"version": np.zeros(0, np.uint64), "variance": np.zeros(0)}
+        names = ("position", "target", "reader", "index", "count", "total", "variance", "version")
         columns = {
             name: np.concatenate([none.get(name, np.zeros(0, np.int64)), *[one[name] for one in made]])
             for name in names
         }
         order = np.argsort(columns["position"], kind="stable")
-        position, target, reader, index, count, total, version = (columns[name][order] for name in names)
+        position, target, reader, index, count, total, variance, version = (columns[name][order] for name in names)
         agent, released = self._own["agent"] - 1, self._own["released"]
         charge = numbered_within(target, released)
         released += np.bincount(target, minlength=len(released))
         self._dirty_own |= set(np.unique(target // BLOCK).tolist())
-        release, grid = self.settings.release, self._grid
+        release, grid = self.settings.means, self._grid
         return PairwiseReleases(
             agent=agent[target],
             reader=agent[reader],
@@ -266,6 +287,7 @@ class PairwiseStream(PairwiseState):
             total=total,
             mean=grid.mean(total, count),
             noise_variance=release.mean_variance(index, count),
+            variance=variance * grid.resolution**2,
             version=version,
             time=time[position],
         )
@@ -285,3 +307,8 @@ class PairwiseStream(PairwiseState):
             component=np.full(len(value), -1),
             membership=np.ones(len(value)),
         )
+
+
+def pair_words(agent: Sequence[str], reader: Sequence[str]) -> Words:
+    """Hash ordered pairs of names."""
+    return keyed_owner_words([f"{a}{_BETWEEN}{r}" for a, r in zip(agent, reader, strict=True)])

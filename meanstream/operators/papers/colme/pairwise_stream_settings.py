@@ -16,18 +16,36 @@ from meanstream.operators.collaboration.variance.variance_trackers import (
     FromReleases,
     Jeffreys,
     PrintedFromReleases,
+    ReleasedVariance,
 )
+from meanstream.operators.counters.registry import counter_noise
 from meanstream.operators.noise.canonical import canonical, canonical_spelling
+from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.papers.colme.pairwise_partners import Everyone, PartnerGraph
 from meanstream.operators.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
 from meanstream.operators.papers.colme.pairwise_statistic import PairStatistic, pair_statistic
+from meanstream.operators.records import Floats
 from meanstream.operators.validation import require, require_between, require_positive, valid_float
 
 MOST_BYTES = 1 << 30
 """Memory of the pairs of a federation in which everyone queries everyone."""
 MOST_EDGES = 1 << 24
 WEIGHTS = ("last", "mean_of_means", "windowed")
-VARIANCES = ("known", "from_releases", "bayesian", "jeffreys")
+VARIANCES = ("known", "released", "from_releases", "bayesian", "jeffreys")
+SQUARES_SPAN = 1 << 10
+"""Steps of the grid on which deviations are squared: sums of squares stay exact in float64 for 2**33 samples."""
+
+
+class WholeReleasedVariance(ReleasedVariance):
+    """Sch-Var-1 in whole numbers: a rounded sum of squares plus rounded noise, so that no float of raw data leaves.
+
+    **Privacy.** A replaced sample moves the sum of squared deviations of d samples by at most (d - 1)/d span^2, and
+    rounding by less than 1.5: together at most (d - 1)/d (span^2 + 3) for d of 2 and more. For d = 1 the sum is 0.
+    """
+
+    def _noised(self, squares: Floats, draw: Floats) -> Floats:
+        return np.rint(squares) + np.rint(draw)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +60,7 @@ class PairwiseStreamSettings:
     schedule : {"round_robin", "restricted_round_robin"}
         Whom an agent queries at each of its samples: its partners in turn, or those of them in its class.
     weights : {"last", "mean_of_means", "windowed"}
-    variance : {"known", "from_releases", "bayesian", "jeffreys"}, optional
+    variance : {"known", "released", "from_releases", "bayesian", "jeffreys"}, optional
         Where the variance of one sample comes from; default "known" with `stddev`, else "from_releases".
     stddev : float, optional
         Standard deviation of one sample.
@@ -92,27 +110,67 @@ class PairwiseStreamSettings:
             require(not getattr(release, name), name, "be 0 with a pairwise schedule", getattr(release, name))
         rule = "be pm1, pm2 or toeplitz with a pairwise schedule: every pair would keep all its draws"
         require(release.counter in ("pm1", "pm2", "toeplitz"), "counter", rule, release.counter)
-        _ = self.scheme  # it checks the counter
+        own, counter = self.variance == "released", release.counter
+        require(not own or counter in ("pm1", "pm2"), "counter", "be pm1 or pm2 with variance released", counter)
+        _ = self.scheme, self.squares_noise  # they check the counter and the noise
         if self.partners is not None:
             edges = sum(map(len, self.partners.values()))
             require(0 < edges <= MOST_EDGES, "partners", f"have 1 to {MOST_EDGES:,} rows", edges)
 
+    @property
+    def name(self) -> str | None:
+        """Name of the deployment."""
+        return self.release.name
+
     @cached_property
-    def scheme(self) -> FromReleases | PrintedFromReleases | None:
+    def means(self) -> AgentsSettings:
+        """How means are released: with half of the budget where variances are released, too."""
+        if self.variance != "released":
+            return self.release
+        return replace(self.release, epsilon=self.release.epsilon / 2, delta=self.release.delta / 2)
+
+    @cached_property
+    def shift(self) -> int:
+        """Grid steps in one step of the grid for squares."""
+        return max(1, self.release.grid.span // SQUARES_SPAN)
+
+    @cached_property
+    def squares_noise(self) -> GaussianNoise | LaplaceNoise | None:
+        """Noise of one partial sum of squared deviations, in squared steps of their grid; None if none is released."""
+        if self.variance != "released":
+            return None
+        means = self.means
+        noise = counter_noise(
+            means.mechanism,
+            epsilon=means.epsilon,
+            delta=means.delta_of_noise,
+            sensitivity=float((means.grid.span / self.shift + 1) ** 2 + 3),
+            noise=means.noise,
+            calibration=means.calibration,
+            composition="basic" if means.mode == "paper" else "concentrated",
+        )
+        require_small_numeric_slack(noise, epsilon=means.epsilon, delta=means.delta, draws=means.mechanism.reach)
+        return noise
+
+    @cached_property
+    def scheme(self) -> ReleasedVariance | FromReleases | PrintedFromReleases | None:
         """How the variance of another agent's samples is estimated; None if it is known."""
         if self.variance == "known":
             return None
+        if self.variance == "released":
+            means = self.means
+            return WholeReleasedVariance(means.mechanism, means.fresh.variance / self.shift**2, 1.0)
         corrected = self.variance == "from_releases" and self.release.mode == "tuned"
         kinds = {"bayesian": Bayesian, "jeffreys": Jeffreys, "from_releases": PrintedFromReleases}
         kind: type[FromReleases | PrintedFromReleases] = FromReleases if corrected else kinds[self.variance]
-        return kind(self.release.mechanism, self.release.fresh.variance)
+        return kind(self.means.mechanism, self.means.fresh.variance)
 
     def statistic(self) -> PairStatistic:
         """How T of a pair is kept."""
-        return pair_statistic(self.weights, self.release.mechanism, others=1, noise_ratio=1.0)
+        return pair_statistic(self.weights, self.means.mechanism, others=1, noise_ratio=1.0)
 
     def layout(self, capacity: int) -> Everyone | PartnerGraph:
-        """Whom agents may query, if there are at most so many."""
+        """Whom agents may query, up to that number of them."""
         return Everyone(capacity) if self.partners is None else PartnerGraph(self.partners)
 
     @cached_property
@@ -120,18 +178,20 @@ class PairwiseStreamSettings:
         """Return how many agents fit where everyone queries everyone; None with a graph of partners."""
         if self.partners is not None:
             return None
-        parts = [self.release.mechanism.init(2), self.statistic().init(2, 2)]
+        parts = [self.means.mechanism.init(2), self.statistic().init(2, 2)]
         parts += [] if self.scheme is None else [self.scheme.init(2)]
         pair = sum(array.nbytes for state in parts for array in state.values()) / 2 + 33  # release, n, T, weight, class
         return int(np.sqrt(MOST_BYTES / pair))
 
     def coalition_epsilon(self, readers: int) -> float:
-        """Return what epsilon becomes, at the same delta, if so many readers pool what they received of one agent."""
-        return self.release.epsilon_over(readers)
+        """Return what epsilon becomes, at the same delta, if that number of readers pool what they received of one agent."""
+        both = 1 if self.variance != "released" else 2  # means and variances are as two readers
+        return self.means.epsilon_over(readers * both)
 
     def key(self) -> dict[str, Any]:
         """Return what decides how random bits become a release."""
-        return canonical_spelling(self.release)
+        own = {"variance": self.variance} if self.variance == "released" else {}
+        return canonical_spelling(self.means) | own
 
     def plain(self) -> dict[str, Any]:
         """Return the settings as plain data that tell deployments apart."""

@@ -33,7 +33,7 @@ import pyarrow as pa
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.usual import usual_histogram
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.records import Words
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_coders import require_coded
@@ -76,9 +76,9 @@ __all__ = [
     "ColumnMapping",
     "EngineOptions",
     "EstimateAgents",
-    "FederationSettings",
     "ForgetAgent",
     "PairwiseCollaborated",
+    "PairwiseStreamSettings",
     "ParseMessages",
     "Parsed",
     "ReleaseMeans",

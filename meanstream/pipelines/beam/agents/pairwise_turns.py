@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -15,9 +14,10 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from meanstream.operators.agents.agents import ReleaseBatch
+from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import NoiseSource
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
-from meanstream.operators.records import Bools
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
+from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
@@ -76,14 +76,14 @@ class PairwiseCollaborated(NamedTuple):
 
 
 class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
-    """Samples to every agent's estimate as in the paper: at each step everyone asks one other, and tests its mean.
+    """Samples to every agent's estimate as in the paper: at each sample its agent queries one other and tests its mean.
 
-    For reproduction and for small federations: the state of all ordered pairs is one element; see `FederationSettings`
-    for how many agents fit. Everyone else takes `CollaborateAgents`. A step is a sample of every agent, the t-th of
-    each in event time: samples wait, in the state, for the agent that has sent the fewest.
+    For reproduction and for small federations: the state of all ordered pairs is one element, of at most 256 MiB.
+    Larger ones take `CollaborateAgents`, or name partners. As in `run agents --schedule round_robin`, no agent waits
+    for another, and agents may come late: `meanstream.operators.papers.colme.pairwise_stream`.
 
-    Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents that the settings do not name are
-    counted and left out.
+    Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents beyond `max_agents` are counted and
+    left out.
 
     **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and when is public. All
     releases of an agent to one reader are (epsilon, delta)-differentially private, and are charged to the ordered pair
@@ -92,14 +92,14 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
 
     Parameters
     ----------
-    settings : FederationSettings
-        With the deployment's name.
+    settings : PairwiseStreamSettings
+        With the deployment's name in `release`.
     options : EngineOptions, optional
-        Of it `allowed_lateness`, `max_future` and `level` are used.
+        Of it `allowed_lateness`, `max_future`, `max_agents`, `members` and `level` are used.
     secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     refresh : float, optional
-        Seconds of event time: steps are taken at each multiple. By default once, at the end of a bounded input.
+        Seconds of event time: samples are taken in at each multiple. By default once, at the end of a bounded input.
     fields : SampleFields, optional
         As for `ReleaseMeans`.
 
@@ -107,9 +107,11 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     --------
     >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     >>> from meanstream.streaming.store.secret_source import make_secret
-    >>> settings = FederationSettings(
-    ...     agents=("ann", "bob"), lower=0, upper=10, epsilon=1, delta=1e-6, stddev=1.0, name="couple")
-    >>> samples = [(who, 5.0, float(time)) for time in range(30) for who in settings.agents]
+    >>> from meanstream.operators.agents.agents_settings import AgentsSettings
+    >>> release = AgentsSettings(
+    ...     lower=0, upper=10, epsilon=1, delta=1e-6, counter="pm1", spread_share=0, name="couple")
+    >>> settings = PairwiseStreamSettings(release=release, stddev=1.0)
+    >>> samples = [(who, 5.0, float(time)) for time in range(30) for who in ("ann", "bob")]
     >>> secret = SecretLocation(file=getfixture("tmp_path") / "secret")
     >>> make_secret(secret.file)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -120,7 +122,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
 
     def __init__(
         self,
-        settings: FederationSettings,
+        settings: PairwiseStreamSettings,
         options: EngineOptions | None = None,
         *,
         secret: SecretLocation | None = None,
@@ -128,19 +130,19 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         fields: SampleFields | None = None,
     ) -> None:
         super().__init__()
-        require_beam_secret_named(as_kind("settings", settings, FederationSettings))
+        require_beam_secret_named(as_kind("settings", settings, PairwiseStreamSettings))
         told = as_kind("options", options or EngineOptions(), EngineOptions)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         self._settings = settings
         self._secret = secret or SecretLocation()
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
-        self._level = told.level
+        self._options, self._capacity = told, pairwise_capacity(settings, told.max_agents)
         given = as_kind("fields", fields or SampleFields(), SampleFields)
         self._intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=told.max_future)
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""
-        return shown_settings(self._settings, refresh=self._windows.refresh)
+        return shown_settings(self._settings.release, **_choices(self._settings), refresh=self._windows.refresh)
 
     def expand(self, pcoll: beam.PCollection) -> PairwiseCollaborated:
         """Bring all samples to one key, wait for the end of a window, step."""
@@ -150,7 +152,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
         given = agents_part_split(pcoll | "Split" >> agents_part_outputs(split))
-        step = StepFederation(self._settings, self._windows, self._secret, self._level)
+        step = StepFederation(self._settings, self._windows, self._secret, self._options, self._capacity)
         ticks = given.notes | "Tick" >> TickShards(self._windows, 1, step.owner) | "Ticks" >> TicksOf(1)
         made = (
             (given.samples | "For good" >> ForGood(), ticks)
@@ -179,21 +181,26 @@ class StepFederation(Step):
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
     def __init__(
-        self, settings: FederationSettings, windows: AgentWindows, secret: SecretLocation, level: float
+        self,
+        settings: PairwiseStreamSettings,
+        windows: AgentWindows,
+        secret: SecretLocation,
+        options: EngineOptions,
+        capacity: int,
     ) -> None:
-        plain = {"state": "pairwise", **asdict(settings), "refresh": windows.refresh}
+        plain = {"state": "pairwise", **settings.plain(), "refresh": windows.refresh}
         self.owner = StateOwner(settings=plain, secret=secret)
         self._settings = settings
         self._windows = windows
         self._secret = secret
-        self._level = level
+        self._level, self._members, self._capacity = options.level, options.members, capacity
 
     def setup(self) -> None:
         """Begin to count."""
         self._coder, self._mark = ForShardCoder(), self.owner.mark()
         self._noise: NoiseSource | None = None
         self._counters = {name: metric_counter(name) for name in ("releases", "refusals", "estimates")}
-        self._rejected = {why: metric_counter("rejected_", why) for why in ("late", "duplicate", "unknown_agent")}
+        self._rejected = {why: metric_counter("rejected_", why) for why in ("late", "duplicate", "too_many_agents")}
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
@@ -233,7 +240,7 @@ class StepFederation(Step):
         samples = take_waiting_samples(waiting, due[-1].number, self._windows)
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
-        shard = FederationShard(self._settings, self._noise, state.read() or b"")
+        shard = FederationShard(self._settings, self._noise, self._capacity, state.read() or b"")
         spend = SpendLedger(charges.read() or b"")
         rows = ReleaseLedger(spend, ledger.read)
         told: list[Any] = []
@@ -254,9 +261,9 @@ class StepFederation(Step):
     def _tell(
         self, shard: FederationShard, batch: ReleaseBatch, refused: Bools, turn: PairTurn, tick: Tick
     ) -> Iterator[Any]:
-        time, names = self._windows.released(tick.number), self._settings.agents
+        time, names = self._windows.released(tick.number), shard.names
         for place in np.flatnonzero(refused).tolist():
-            yield TaggedOutput(REFUSALS, with_window_time(time, self._refusal(batch, turn, place)))
+            yield TaggedOutput(REFUSALS, with_window_time(time, self._refusal(shard, batch, turn, place)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))
         self._counters["releases"].inc(len(goes))
@@ -270,13 +277,17 @@ class StepFederation(Step):
                 time,
                 PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
             )
-        if shard.federation.time:
-            lines = self._lines(shard, tick)
+        if len(seen := shard.stream.seen_since(self._begin(tick.number))):
+            lines = self._lines(shard, tick, seen)
             self._counters["estimates"].inc(len(lines))
             yield TaggedOutput(ESTIMATES, with_window_time(time, EstimateBatch(lines)))
 
-    def _refusal(self, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
-        names, index = self._settings.agents, int(batch.releases.index[place])
+    def _begin(self, number: int) -> float:
+        refresh = self._windows.refresh
+        return -np.inf if refresh is None else number * refresh
+
+    def _refusal(self, shard: FederationShard, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
+        names, index = shard.names, int(batch.releases.index[place])
         agent, reader = int(batch.releases.agent[place]), int(turn.reader[place])
         return Refusal(
             release_id=pairwise_release_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[
@@ -286,31 +297,59 @@ class StepFederation(Step):
             time=time_as_datetime(float(batch.time[place])),
             spent=index,
             asked=1,
-            remaining=self._settings.horizon - index,
+            remaining=self._settings.release.horizon - index,
         )
 
-    def _lines(self, shard: FederationShard, tick: Tick) -> list[bytes]:
-        """Write everyone's estimate as the engine does."""
-        answer, own = shard.federation.estimate(shard.alone, level=self._level)
+    def _lines(self, shard: FederationShard, tick: Tick, seen: Ints) -> list[bytes]:
+        """Write the estimates of agents with new samples as the engine does."""
+        stream, release = shard.stream, self._settings.release
+        answer, own = stream.estimate(seen, level=self._level)
+        alone = shard.alone[seen]
+        value, low, high, gain, size = (
+            np.where(alone, getattr(own, name), getattr(answer, name))
+            for name in ("value", "lower", "upper", "effective_class_size", "class_size")
+        )
         columns: dict[str, Any] = {
-            "agent": list(self._settings.agents),
-            "value": answer.value.tolist(),
-            "interval": np.stack([answer.lower, answer.upper], axis=1).tolist(),
+            "agent": [shard.names[number] for number in seen.tolist()],
+            "n": stream.counts()[seen].tolist(),
+            "value": value.tolist(),
+            "interval": np.stack([low, high], axis=1).tolist(),
             "local": own.value.tolist(),
             "local_interval": np.stack([own.lower, own.upper], axis=1).tolist(),
-            "effective_class_size": answer.effective_class_size.tolist(),
-            "class_size": answer.class_size.tolist(),
+            "effective_class_size": gain.tolist(),
+            "class_size": size.tolist(),
             "component": answer.component.tolist(),
             "membership": answer.membership.tolist(),
         }
-        settings = self._settings
+        if self._members:
+            members = [[] if shard.alone[number] else stream.members(number) for number in seen.tolist()]
+            columns["members"] = members
         constants = {
-            "n": shard.federation.time,
             "time": iso_times(np.array([tick.newest]))[0],
             "level": self._level,
             "method": "pairwise",
-            "epsilon": float(settings.epsilon),
-            "delta": float(settings.delta),
-            "mode": settings.mode,
+            "epsilon": float(release.epsilon),
+            "delta": float(release.delta),
+            "mode": release.mode,
         }
         return list(encode_columns_as_lines(PersonalEstimate, columns, constants).lines)
+
+
+def pairwise_capacity(settings: PairwiseStreamSettings, most: int) -> int:
+    """Say how many agents there may be: as many as a state of 256 MiB holds, or fewer that were chosen.
+
+    Raises
+    ------
+    ValueError
+        If more were chosen.
+    """
+    if settings.most_agents is None:
+        return most
+    fit = settings.most_agents // 2  # of 1 GiB
+    rule = f"be at most {fit} for a state of 256 MiB, or come with partners"
+    require(most <= fit or most == MAX_AGENTS, "max_agents", rule, most)
+    return min(most, fit)
+
+
+def _choices(settings: PairwiseStreamSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("schedule", "weights", "variance", "stddev", "significance")}

@@ -89,7 +89,7 @@ class PairwiseEngine(Engine):
     def _commit(self, position: Position, taken: list[Any], rejects: Rejects, *, ended: bool) -> None:
         began = time.perf_counter()
         store, names = self._store, self._intake.names
-        rows = pair_rows(taken, names, self._pairs.release)
+        rows = pair_rows(taken, names, self._pairs.release, released=self._pairs.variance == "released")
         with store.transaction():
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_pairs_state(position, ended=ended)
@@ -125,13 +125,13 @@ class PairwiseEngine(Engine):
         self.delivery.save()
 
 
-def pair_rows(batches: list[Any], names: list[str], release: Any) -> LedgerRows:
-    """Write what agents released to their readers, as ledger rows."""
+def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: bool) -> LedgerRows:
+    """Write what agents released to their readers, as ledger rows; with variances, where these are released."""
     columns: dict[str, Any] = {
         name: np.concatenate([np.zeros(0, kind), *[getattr(one, name) for one in batches]])
         for name, kind in (
             *dict.fromkeys(("agent", "reader", "index", "charge", "count", "total"), np.int64).items(),
-            *dict.fromkeys(("mean", "noise_variance", "time"), np.float64).items(),
+            *dict.fromkeys(("mean", "noise_variance", "variance", "time"), np.float64).items(),
             ("version", np.uint64),
         )
     }
@@ -147,6 +147,9 @@ def pair_rows(batches: list[Any], names: list[str], release: Any) -> LedgerRows:
         "mean": columns["mean"].tolist(),
         "noise_variance": columns["noise_variance"].tolist(),
     }
+    if released:
+        finite = np.isfinite(columns["variance"])
+        fields["variance"] = [v if ok else None for v, ok in zip(columns["variance"].tolist(), finite, strict=True)]
     privacy = {"epsilon": float(release.epsilon), "delta": float(release.delta), "mode": release.mode}
     return LedgerRows(
         agent=agent,

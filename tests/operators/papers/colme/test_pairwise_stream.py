@@ -57,6 +57,8 @@ CASES: list[dict[str, Any]] = [
     {"mode": "tuned"},
     {"variance": "bayesian"},
     {"variance": "jeffreys", "schedule": "restricted_round_robin"},
+    {"variance": "released", "epsilon": 40},
+    {"variance": "released", "epsilon": 40, "counter": "pm2", "schedule": "restricted_round_robin"},
 ]
 
 
@@ -68,7 +70,7 @@ def simulated(settings: PairwiseStreamSettings) -> PairwiseAgents:
         known = np.full((1, n), (settings.stddev / grid.resolution) ** 2)
     agents = PairwiseAgents(
         PairwiseSettings(
-            agents=n, runs=1, counter=release.mechanism, fresh_variance=release.fresh.variance,
+            agents=n, runs=1, counter=release.mechanism, fresh_variance=settings.means.fresh.variance,
             schedule=settings.schedule, weights=settings.weights, variance=settings.variance,
             corrected=release.mode == "tuned", half_width=grid.span / 2, whole=True,
         ),
@@ -87,9 +89,13 @@ def simulated(settings: PairwiseStreamSettings) -> PairwiseAgents:
         made[target, reader] += 1
         words = keyed_owner_words([f"{NAMES[t]}\x1f{NAMES[r]}" for t, r in zip(target, reader, strict=True)])
         version = key.version_of(np.full(len(target), step + 1), totals[target])
-        fresh = np.zeros((1, n))
-        fresh[0, reader] = release.fresh.sample(key.bits(NoiseIds(words, made[target, reader], version)))
-        agents.step((points - grid.span // 2)[None].astype(float), fresh)
+        ids = NoiseIds(words, made[target, reader], version)
+        fresh, squares = np.zeros((1, n)), np.zeros((1, n))
+        fresh[0, reader] = settings.means.fresh.sample(key.bits(ids))
+        if settings.squares_noise is not None:
+            squares[0, reader] = settings.squares_noise.sample(key.bits(ids, 1)) * settings.shift**2
+        more = () if settings.squares_noise is None else (squares,)
+        agents.step((points - grid.span // 2)[None].astype(float), fresh, *more)
     return agents
 
 
@@ -102,8 +108,11 @@ def test_a_stream_learns_what_the_simulator_learns(case: dict[str, Any]) -> None
     found, alone = stream.estimate(np.arange(len(NAMES)))
     assert oracle.time == STEPS
     center = np.clip(grid.lower + (expected + grid.span // 2) * grid.resolution, grid.lower, grid.upper)
-    np.testing.assert_allclose(found.value, center, rtol=1e-12)
-    np.testing.assert_allclose(found.effective_class_size, oracle.own_variance[0] / variance, rtol=1e-9)
+    # A released variance is of whole numbers on a coarser grid; everything else is the same numbers.
+    rough = settings.variance == "released"
+    np.testing.assert_allclose(found.value, center, rtol=1e-4 if rough else 1e-12)
+    expected_size = oracle.own_variance[0] / variance
+    np.testing.assert_allclose(found.effective_class_size, expected_size, rtol=1e-3 if rough else 1e-9)
     assert (found.effective_class_size > 1).any()
     assert (alone.effective_class_size == 1).all()
 

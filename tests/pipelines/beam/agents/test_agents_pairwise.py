@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -17,7 +17,9 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import StateSpec
 
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings, PairwiseFederation
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.papers.colme.pairwise_stream import PairwiseStream
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
@@ -25,6 +27,7 @@ from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_release_ids
 from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_idempotent import _leaves
@@ -33,7 +36,10 @@ from tests.pipelines.beam.support.fresh_noise import FreshNoise
 from tests.streaming.support.rounds_world import SECRET
 
 NAMES = ("ann", "bob", "cem", "dora")
-SETTINGS = FederationSettings(name="test", agents=NAMES, lower=-2, upper=6, epsilon=1, delta=1e-6, horizon=6)
+RELEASE = AgentsSettings(
+    name="test", lower=-2, upper=6, epsilon=1, delta=1e-6, horizon=6, counter="pm1", mode="paper", spread_share=0.0
+)
+SETTINGS = PairwiseStreamSettings(release=RELEASE)
 WINDOWS = AgentWindows(refresh=10.0)
 REPEAT = ["--direct_runner_bundle_repeat=4"]
 Sample = tuple[str, float, float]
@@ -51,8 +57,8 @@ def samples(steps: int = 20, seed: int = 1) -> list[Sample]:
 
 def collaborate(
     stream: list[Any],
-    settings: FederationSettings = SETTINGS,
-    options: Iterable[str] = (),
+    settings: PairwiseStreamSettings = SETTINGS,
+    repeat: Iterable[str] = (),
     runner: Any = None,
     **parameters: Any,
 ) -> tuple[list[dict[str, Any]], list[PairBatch], dict[str, int]]:
@@ -64,7 +70,7 @@ def collaborate(
         _ = answers.releases | "Told" >> keep
         return answers.estimates
 
-    estimates, counters = run_pipeline(build, runner=runner, options=list(options))
+    estimates, counters = run_pipeline(build, runner=runner, options=list(repeat))
     return [json.loads(line) for batch in estimates for line in batch.lines], told, counters
 
 
@@ -81,45 +87,49 @@ def totals_of(batches: Iterable[PairBatch]) -> dict[str, list[int]]:
     return found
 
 
-def operator(settings: FederationSettings, stream: list[Sample]) -> tuple[PairwiseFederation, dict[str, list[int]]]:
-    """The oracle: the operator, step by step on each agent's t-th sample."""
-    federation = PairwiseFederation(settings, noise(settings))
-    own = {name: [value for who, value, _ in sorted(stream, key=lambda s: s[2]) if who == name] for name in NAMES}
-    found: dict[str, list[int]] = {}
-    for values in zip(*own.values(), strict=False):
-        made = federation.step(np.array(values))
-        agents, readers = ([NAMES[place] for place in who.tolist()] for who in (made.agent, made.reader))
-        ids = pairwise_release_ids(agents, readers, made.index.tolist(), deployment=settings.name)
-        found |= {release_id: [total] for release_id, total in zip(ids, made.total.tolist(), strict=True)}
-    return federation, found
+def operator(settings: PairwiseStreamSettings, stream: list[Sample]) -> tuple[PairwiseStream, dict[str, list[int]]]:
+    """The oracle: the operator, on all samples at once."""
+    federation = PairwiseStream(settings, noise(settings), capacity=9)
+    who, value, time = (np.array(column) for column in zip(*sorted(stream, key=lambda s: s[2]), strict=True))
+    number = np.array([NAMES.index(name) for name in who])
+    made = federation.take(number, value.astype(float), time.astype(float), NAMES)
+    agents, readers = ([NAMES[place] for place in who.tolist()] for who in (made.agent, made.reader))
+    ids = pairwise_release_ids(agents, readers, made.index.tolist(), deployment=settings.name)
+    return federation, {one: [total] for one, total in zip(ids, made.total.tolist(), strict=True)}
 
 
-def noise(settings: FederationSettings) -> Any:
+def noise(settings: PairwiseStreamSettings) -> Any:
     return noise_from_secret(SECRET.encode(), settings.name)
 
 
 CASES: list[dict[str, Any]] = [
     {},
     {"stddev": 1.0, "counter": "toeplitz", "weights": "mean_of_means"},
-    {"counter": "pm2", "test": "eager", "horizon": 3},
+    {"counter": "pm2", "horizon": 3, "variance": "released"},
+    {"schedule": "restricted_round_robin", "variance": "bayesian", "weights": "windowed"},
+    {"partners": {"ann": ("bob", "cem"), "bob": ("dora",), "cem": ("ann", "dora"), "dora": ("bob",)}, "horizon": 20},
 ]
 
 
 @pytest.mark.parametrize("refresh", [None, 10.0])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_tells_and_answers_what_the_operator_does(case: dict[str, Any], refresh: float | None) -> None:
-    settings = FederationSettings(**({**asdict(SETTINGS), "agents": NAMES} | case))
+    release = {name: value for name, value in case.items() if name in ("counter", "horizon")}
+    own = {name: value for name, value in case.items() if name not in release}
+    settings = PairwiseStreamSettings(release=replace(RELEASE, levels=None, **release), **own)
     stream = samples()
     shuffled = [stream[place] for place in np.random.default_rng(3).permutation(len(stream)).tolist()]
-    estimates, told, counters = collaborate(shuffled, settings, refresh=refresh)
+    options = EngineOptions(collaboration="tests", members=True)
+    estimates, told, counters = collaborate(shuffled, settings, refresh=refresh, options=options)
     federation, expected = operator(settings, stream)
     assert totals_of(told) == expected
-    assert counters["releases"] == len(expected) == 4 * min(20, 3 * settings.horizon)
-    answer, own = federation.estimate(np.zeros(4, np.bool_))
+    assert counters["releases"] == len(expected) > 20
+    answer, alone = federation.estimate(np.arange(4))
     last = {event["agent"]: event for event in estimates if event["n"] == 20}
     assert [last[name]["value"] for name in NAMES] == answer.value.tolist()
     assert [last[name]["interval"] for name in NAMES] == np.stack([answer.lower, answer.upper], axis=1).tolist()
-    assert [last[name]["local"] for name in NAMES] == own.value.tolist()
+    assert [last[name]["local"] for name in NAMES] == alone.value.tolist()
+    assert [last[name]["members"] for name in NAMES] == [federation.members(number) for number in range(4)]
     assert len(estimates) == 4 * (1 if refresh is None else 4)
 
 
@@ -139,14 +149,15 @@ def test_what_was_told_to_one_reader_is_no_public_release() -> None:
         )
 
 
-def test_samples_wait_for_the_agent_that_has_sent_the_fewest() -> None:
+def test_nobody_waits_for_an_agent_that_has_fallen_silent() -> None:
     stream = [s for s in samples() if s[0] != "dora" or s[2] < 20]
     estimates, told, _ = collaborate(stream, refresh=10.0)
-    assert max(event["n"] for event in estimates) == 10
+    assert {event["agent"]: event["n"] for event in estimates} == {"ann": 20, "bob": 20, "cem": 20, "dora": 10}
+    assert len(estimates) == 3 * 4 + 2
     assert totals_of(told) == operator(SETTINGS, stream)[1]
 
 
-def test_what_is_late_unknown_or_there_twice_is_counted_and_not_used() -> None:
+def test_what_is_late_too_many_or_there_twice_is_counted_and_not_used() -> None:
     from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 
     stream = samples()
@@ -159,9 +170,10 @@ def test_what_is_late_unknown_or_there_twice_is_counted_and_not_used() -> None:
         ids.append(f"id {seen[agent]}")
         seen[agent] += 1
     ids += ids[:3]
-    _, told, counters = collaborate([agent_batch(*zip(*all_of_them, strict=True), ids=ids)])
+    options = EngineOptions(max_agents=4)
+    _, told, counters = collaborate([agent_batch(*zip(*all_of_them, strict=True), ids=ids)], options=options)
     assert totals_of(told) == operator(SETTINGS, stream)[1]
-    assert (counters["rejected_unknown_agent"], counters["rejected_duplicate"]) == (2, 3)
+    assert (counters["rejected_too_many_agents"], counters["rejected_duplicate"]) == (2, 3)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -169,7 +181,7 @@ def test_what_is_late_unknown_or_there_twice_is_counted_and_not_used() -> None:
 def test_a_repeated_bundle_tells_the_same(fresh: bool, refresh: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if fresh:
         monkeypatch.setattr(pairwise, "noise_from_secret", lambda *_: FreshNoise())
-    _, told, _ = collaborate(samples(), options=REPEAT, refresh=refresh)
+    _, told, _ = collaborate(samples(), repeat=REPEAT, refresh=refresh)
     found = totals_of(told)
     assert len(found) == 72
     assert min(map(len, found.values())) > 1  # each was told again by an execution
@@ -184,7 +196,7 @@ def test_addressed_releases_have_bytes_of_their_own() -> None:
     assert totals_of([again]) == totals_of([batch])
     assert again.time.tolist() == batch.time.tolist()
     with pytest.raises((DamagedBytesError, CorruptedSnapshotError)):
-        coder.decode(FederationShard(SETTINGS, noise(SETTINGS)).to_bytes())
+        coder.decode(FederationShard(SETTINGS, noise(SETTINGS), 4).to_bytes())
 
 
 def test_nothing_that_moves_or_stays_is_pickled() -> None:
@@ -206,6 +218,7 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
     ("changes", "message"),
     [
         ({"refresh": 0.5}, "refresh must be at least 1 s on Beam, got 0.5"),
+        ({"options": EngineOptions(max_agents=5000)}, "max_agents must be at most 1541 for a state of 256 MiB"),
     ],
 )
 def test_what_does_not_go_is_refused(changes: dict[str, Any], message: str) -> None:

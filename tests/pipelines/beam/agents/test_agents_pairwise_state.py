@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.operators.papers.colme.pairwise_federation import PairwiseFederation
+from meanstream.operators.papers.colme.pairwise_stream import pair_words
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
@@ -19,6 +19,7 @@ from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.element_types.packed import unpacked
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_pairwise import NAMES, SETTINGS, WINDOWS, noise, samples, totals_of
 
@@ -64,7 +65,7 @@ def fresh_state() -> dict[str, Any]:
 
 def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
     """One window in a worker that was just started, on given state; what it gives, as it gives it."""
-    step = StepFederation(SETTINGS, WINDOWS, SecretLocation(), 0.95)
+    step = StepFederation(SETTINGS, WINDOWS, SecretLocation(), EngineOptions(), 4)
     step.setup()
     mine = [s for s in samples() if s[2] // 10 == number]
     who, value, time = (np.array(column) for column in zip(*mine, strict=True))
@@ -99,15 +100,12 @@ def check_charged_first() -> None:
     first = next(out)
     charged = SpendLedger(state["charges"].value)
     found = told_of([first, *out])
-    assert len(found) == 20
+    assert len(found) == 19  # the first sample has no one to query
     for release_id in found:
         agent, reader, index = release_id.removeprefix("test/").split(":")
-        words = PairwiseFederation(SETTINGS, noise(SETTINGS)).words(
-            np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
-        )
-        assert charged.spent(words).item() >= int(index)
+        assert charged.spent(pair_words([agent], [reader])).item() >= int(index)
     rows = [unpacked(row, "charged")[1] for row in state["ledger"].value]
-    assert sum(len(row["index"]) for row in rows) == 20
+    assert sum(len(row["index"]) for row in rows) == 19
 
 
 def test_a_release_is_charged_to_its_pair_before_it_leaves() -> None:
@@ -148,12 +146,12 @@ def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
     assert told_of(out) == {}
     refusals = tagged(out, REFUSALS)
     assert {one.release_id for one in refusals} == set(first)
-    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {(1, SETTINGS.horizon)}
+    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {(1, SETTINGS.release.horizon)}
     (batch,) = tagged(out, ESTIMATES)
     for event in map(json.loads, batch.lines):
         assert (event["value"], event["class_size"]) == (event["local"], 1)
     assert (state["ledger"].value, state["charges"].value) == (rows, charges)  # nothing was charged
-    shard = FederationShard(SETTINGS, noise(SETTINGS), state["federation"].value)
+    shard = FederationShard(SETTINGS, noise(SETTINGS), 4, state["federation"].value)
     assert shard.alone.all()
 
 
@@ -161,6 +159,6 @@ def test_damaged_state_is_refused() -> None:
     state = fresh_state()
     list(life(state, 0))
     kept = state["federation"].value
-    assert FederationShard(SETTINGS, noise(SETTINGS), kept).to_bytes() == kept
+    assert FederationShard(SETTINGS, noise(SETTINGS), 4, kept).to_bytes() == kept
     with pytest.raises(CorruptedSnapshotError):
-        FederationShard(SETTINGS, noise(SETTINGS), kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:])
+        FederationShard(SETTINGS, noise(SETTINGS), 4, kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:])

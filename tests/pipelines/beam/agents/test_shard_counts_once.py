@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard, Turn
@@ -19,6 +18,7 @@ from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.kafka.record_keys import record_keys, with_record_keys
 from meanstream.streaming.events.event_columns import SampleColumns, column_partitions, column_position
 from meanstream.streaming.store.secret_source import noise_from_secret
+from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.support.agents_world import SETTINGS
 from tests.streaming.support.rounds_world import SECRET
 
@@ -131,20 +131,17 @@ def test_a_released_window_stays_closed_when_older_ticks_come_again() -> None:
 
 
 def test_a_federation_does_not_open_a_window_again() -> None:
-    settings = FederationSettings(
-        name="test", agents=("agent 0", "agent 1"), lower=0, upper=10, epsilon=1, delta=1e-6, horizon=6
-    )
-    one = FederationShard(settings, noise_from_secret(SECRET.encode(), settings.name))
+    one = FederationShard(PAIRWISE, noise_from_secret(SECRET.encode(), PAIRWISE.name), 2)
     whole = records()
     whole = whole.take(whole.agent < 2)
     for number in (3, 4, 5):
         one.turn([of_window(whole, number), of_window(whole, number)], number, WINDOWS)
-    had = one.federation.time, len(one._queue["agent"])
-    assert had[0] == min(np.bincount(np.concatenate([of_window(whole, number).agent for number in (3, 4, 5)])))
+    had = one.stream.counts().tolist()
+    assert had == np.bincount(np.concatenate([of_window(whole, number).agent for number in (3, 4, 5)])).tolist()
     for number in (3, 4, 5):
         made = one.turn([of_window(whole, number)], number, WINDOWS)
         assert made.unused == {"late": len(of_window(whole, number))}
-    assert (one.federation.time, len(one._queue["agent"])) == had
+    assert one.stream.counts().tolist() == had
 
 
 def test_keys_change_neither_the_order_of_ties_nor_what_is_released() -> None:

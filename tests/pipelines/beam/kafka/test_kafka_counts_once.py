@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.papers.colme.pairwise_federation import FederationSettings
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, ReleaseMeans
 from meanstream.pipelines.beam.kafka import read_kafka as read
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
@@ -21,6 +20,7 @@ from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
+from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.support.agents_world import engine_on, release_lines
 from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings
@@ -107,11 +107,10 @@ def test_the_same_records_of_another_topic_are_other_samples() -> None:
     assert counters.get("rejected_duplicate", 0) == 0
 
 
-def test_a_federation_steps_once_for_each_record() -> None:
-    settings = FederationSettings(name="test", agents=AGENTS, lower=0, upper=10, epsilon=1, delta=1e-6, horizon=6)
+def test_a_federation_takes_each_record_once() -> None:
     told, counters = [], []
     for topics in (["samples"], ["samples", "samples"]):
-        found, counted = reading(topics, CollaboratePairwise(settings))
+        found, counted = reading(topics, CollaboratePairwise(PAIRWISE))
         told.append(sorted(line for batch in found for line in batch.lines))
         counters.append(counted.get("rejected_duplicate", 0))
     assert told[0] == told[1]

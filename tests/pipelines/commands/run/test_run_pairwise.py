@@ -75,7 +75,7 @@ def ledger(folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("variance", ["known", "from_releases", "bayesian"])
+@pytest.mark.parametrize("variance", ["known", "released", "from_releases", "bayesian"])
 def test_the_engine_learns_what_algorithm_1_learns(schedule: str, variance: str, folder: Path) -> None:
     """`tests/operators/papers/colme/test_pairwise_stream.py` compares the stream with the simulator of the paper."""
     stddev = 0.05 if variance == "known" else None
@@ -103,6 +103,10 @@ def test_the_engine_learns_what_algorithm_1_learns(schedule: str, variance: str,
     assert [last[name]["members"] for name in NAMES] == [stream.members(a) for a in range(len(NAMES))]
     kept = [json.loads(row[-2]) for row in ledger(folder)]
     assert [one["total"] for one in kept] == made.total.tolist()
+    received = [one.get("variance") for one in kept]
+    assert [v for v in received if v is not None] == (
+        made.variance[np.isfinite(made.variance)].tolist() if variance == "released" else []
+    )
     assert [(NAMES.index(one["agent"]), NAMES.index(one["reader"])) for one in kept] == [
         *zip(made.agent.tolist(), made.reader.tolist(), strict=True)
     ]
