@@ -72,8 +72,8 @@ class PrivateFrame(ShownTable):
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
         label = f"{self.answer} of {label} ({100 * self.level:g} % interval)"
-        if "category" in self.keys:
-            return self._plot_shares(axes, value, error, label)
+        if self.keys[0] == "window" and len(self.keys) > 1:
+            return self._plot_parts(axes, value, error, label)
         if self.keys == ("window",):
             axes = table_axes(axes, (7, 3.5))
             axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)
@@ -94,17 +94,17 @@ class PrivateFrame(ShownTable):
         axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
         return axes
 
-    def _plot_shares(self, axes: Any, share: Any, error: Any, label: str) -> Any:
-        """Draw the shares of each category in time, those with the largest ones; give the axes."""
-        axes = table_axes(axes, (7, 3.5))
-        when, names = self.table.column("window").to_numpy(), np.array(self.table.column("category").to_pylist())
+    def _plot_parts(self, axes: Any, value: Any, error: Any, label: str) -> Any:
+        """Draw the answers of each category or quantile in time, those with the largest ones; give the axes."""
+        axes, part = table_axes(axes, (7, 3.5)), self.keys[1]
+        when, names = self.table.column("window").to_numpy(), np.array(self.table.column(part).to_pylist())
         known = [*dict.fromkeys(names.tolist())]
-        largest = sorted(known, key=lambda name: -float(share[names == name].sum()))[:LINES]
+        largest = sorted(known, key=lambda name: -float(value[names == name].sum()))[:LINES]
         for name in largest:
             mine = names == name
-            axes.errorbar(when[mine], share[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=name)
-        shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"all {len(known)}"
-        axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private shares: {shown} categories")
+            axes.errorbar(when[mine], value[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=f"{name}")
+        shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"{len(known)}"
+        axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private answers by {part}: {shown}")
         axes.legend(fontsize=7)
         axes.figure.autofmt_xdate()
         return axes

@@ -43,6 +43,7 @@ def private_windows(
     epsilon: float,
     window: str,
     categories: Sequence[str] | None = None,
+    quantiles: Sequence[float] | None = None,
     tz: str | None = None,
     first_weekday: str | None = None,
     nulls: str = "refuse",
@@ -55,7 +56,8 @@ def private_windows(
 ) -> PrivateWindows:
     """Answer for each window with the mean over its users, where each user counts once, and an interval.
 
-    With `categories` the answers are shares: a row for each window and category.
+    With `categories` the answers are shares: a row for each window and category. With `quantiles` they are quantiles
+    over users of each user's own mean: a row for each window and probability.
 
     Released to anyone who gets the result: everything in it is computed from users' randomized reports, or from sums
     that a curator has noised.
@@ -76,6 +78,8 @@ def private_windows(
         `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
     categories : sequence of str, optional
         Declared categories of a column of texts, for the share of each; one may be "NAME=*", which takes all others.
+    quantiles : sequence of float, optional
+        Probabilities, ascending.
     tz : str, optional
         Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without a zone are taken as
         local times of it.
@@ -136,6 +140,9 @@ def private_windows(
             require(given is None, end, "be left out with categories, whose shares lie between 0 and 1", given)
         require(not central, "central", "be False with categories: no curator answers them", central)
         lower, upper, by_default = 0.0, 1.0, estimator_taken_for("categories")
+    if quantiles is not None:
+        require(not central, "central", "be False with quantiles: no curator answers them", central)
+        by_default = estimator_taken_for("quantiles")
     require(lower is not None, "lower", "be given without categories", lower)
     require(upper is not None, "upper", "be given without categories", upper)
     chosen = by_default if estimator is None else estimator_name(estimator)
@@ -148,12 +155,13 @@ def private_windows(
         level=level,
         name=called,
         categories=None if categories is None else require_categories(categories),
+        quantiles=None if quantiles is None else tuple(quantiles),
         **settings,
     )
     if agreed.central != central:
         trust = "central trust" if central else "local privacy (or central be True)"
         raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
-    if not agreed.one_mean and categories is None:
+    if not agreed.one_mean and categories is None and quantiles is None:
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
     samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz, categories=categories)
     answers, most = _answers(samples, agreed, key)
@@ -208,10 +216,10 @@ class PrivateWindows(PrivateFrame):
         events = [msgspec.json.decode(line) for line, _ in answers]
         calendar = settings.windows.calendar
         when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
-        shares = settings.categories is not None
+        part, answer, kind = _columns_of(settings)
         rows = [row for event, (_, refused) in zip(events, answers, strict=True) for row in _rows(event, refused)]
         kinds: dict[str, pa.DataType] = {"window": when, "end": when}
-        kinds |= {"category": pa.string(), "share": pa.float64()} if shares else {"mean": pa.float64()}
+        kinds |= ({} if part is None else {part: kind}) | {answer: pa.float64()}
         kinds |= dict.fromkeys(("lower", "upper", "stderr"), pa.float64())
         kinds |= dict.fromkeys(("users", "refused"), pa.int64())
         table = {name: _column([row[name] for row in rows], kind) for name, kind in kinds.items()}
@@ -228,10 +236,10 @@ class PrivateWindows(PrivateFrame):
                 *([f"A user in {most:,} windows, the most here, has {together} in all of them"] if several else []),
             ),
             level=settings.level,
-            keys=("window", "category") if shares else ("window",),
+            keys=("window",) if part is None else ("window", part),
             original=frame,
             value=value,
-            answer="share" if shares else "mean",
+            answer=answer,
         )
 
 
@@ -239,14 +247,23 @@ def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:
     """Give a window's answer as rows: one, or one for each category."""
     common = {"window": _micros(event["start"]), "end": _micros(event["end"])}
     common |= {"users": event["users"], "refused": refused}
-    if "categories" not in event:
+    parts = event.get("categories", event.get("quantiles"))
+    if parts is None:
         lower, upper = event["interval"]
         return [common | {"mean": event["value"], "lower": lower, "upper": upper, "stderr": event["stderr"]}]
-    columns = zip(event["categories"], event["value"], event["interval"], event["stderr"], strict=True)
+    part, answer = ("category", "share") if "categories" in event else ("quantile", "value")
+    columns = zip(parts, event["value"], event["interval"], event["stderr"], strict=True)
     return [
-        common | {"category": name, "share": share, "lower": lower, "upper": upper, "stderr": stderr}
-        for name, share, (lower, upper), stderr in columns
+        common | {part: name, answer: value, "lower": lower, "upper": upper, "stderr": stderr}
+        for name, value, (lower, upper), stderr in columns
     ]
+
+
+def _columns_of(settings: RoundsSettings) -> tuple[str | None, str, pa.DataType]:
+    """Name the column that says what an answer is of, with its type, and that of the answers."""
+    if settings.categories is not None:
+        return "category", "share", pa.string()
+    return ("quantile", "value", pa.float64()) if settings.quantiles is not None else (None, "mean", pa.null())
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -78,6 +78,8 @@ def common(**more: Any) -> dict[str, Any]:
         return {name: value for name, value in _common(**more).items() if name not in ("lower", "upper")} | {
             "categories": "v3,v4,v5,v6,other=*"
         }
+    if estimator_class(more["estimator"]).answers == "quantiles":
+        return _common(**more) | {"quantiles": ".1,.5"}
     return _common(**more)
 
 

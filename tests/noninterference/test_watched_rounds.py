@@ -32,7 +32,14 @@ def assert_all_is_seen(seen: Seen, users: int, failed: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("estimator", "users"),
-    [("one_shot", 30), ("cummings.known_sizes", 30), ("repeating", 60), ("plan", 300), ("category_shares", 30)],
+    [
+        ("one_shot", 30),
+        ("cummings.known_sizes", 30),
+        ("repeating", 60),
+        ("plan", 300),
+        ("category_shares", 30),
+        ("quantile_tree", 40),
+    ],
 )
 def test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same(
     estimator: str, users: int, tmp_path: Path, ports: Ports

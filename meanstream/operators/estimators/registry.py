@@ -31,6 +31,7 @@ ESTIMATORS: dict[str, str] = {
     "plan": "meanstream.operators.estimators.plan.planned_rounds:Plan",
     "adaptive": "meanstream.operators.estimators.adaptive.adaptive:Adaptive",
     "category_shares": "meanstream.operators.estimators.category_shares:CategoryShares",
+    "quantile_tree": "meanstream.operators.estimators.quantile_tree:QuantileTree",
     "central.mean": "meanstream.operators.estimators.central_mean:CentralMean",
     "repeating": "meanstream.operators.estimators.carried.carried_rounds:Carried",
     "cummings.ideal": "meanstream.operators.papers.cummings.ideal:Ideal",

@@ -60,7 +60,7 @@ class EstimatorTraits:
 
     Attributes
     ----------
-    answers : {"mean", "vector", "density", "mixture", "shares"}
+    answers : {"mean", "vector", "density", "mixture", "shares", "quantiles"}
         What the estimate is.
     estimand : str
         The same in words, for anyone who asks what is estimated.
@@ -80,7 +80,8 @@ class EstimatorTraits:
         Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
     taken_for : str
         When it is the default: of one mean where "no search" for a narrower window pays, where the users' spread is
-        "declared" or their "tails" are, or where everyone trusts a "curator"; for shares of "categories"; "" for never.
+        "declared" or their "tails" are, or where everyone trusts a "curator"; for "categories" and for "quantiles";
+        "" for never.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str

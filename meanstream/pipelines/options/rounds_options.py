@@ -79,6 +79,14 @@ class RoundsOptions(StreamOptions):
             template=InTemplate("Categories", "categories", help="Categories a,b,c of a column of text."),
         ),
     ] = None
+    quantiles: Annotated[
+        str | None,
+        cli_option(
+            "Quantiles over users of each user's own mean, such as .5,.9, instead of the mean.",
+            INPUT,
+            template=InTemplate("Quantiles", "numbers"),
+        ),
+    ] = None
     window: Annotated[
         str | None,
         cli_option(
@@ -294,6 +302,7 @@ class RoundsOptions(StreamOptions):
             values=self.coordinates,
             tails=self.tails,
             categories=self.declared_categories,
+            quantiles=self.declared_quantiles,
         )
         settings.estimator_for(settings.users or 1)
         for side in ("reports_only", "from_reports"):
@@ -322,6 +331,8 @@ class RoundsOptions(StreamOptions):
         """Name the estimator where nobody does: one that learns, unless something else was said that it cannot have."""
         if self.categories is not None:
             return estimator_taken_for("categories")
+        if self.quantiles is not None:
+            return estimator_taken_for("quantiles")
         from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 
         said = (self.reports_only, self.from_reports, self.option, self.values, self.between_users, self.tails)
@@ -367,6 +378,14 @@ class RoundsOptions(StreamOptions):
             return None
         require(self.values is None, "values", "be left out with --categories", self.values)
         return read_categories(str(self.categories))
+
+    @property
+    def declared_quantiles(self) -> tuple[float, ...] | None:
+        """Probabilities of the quantiles, where these are asked for."""
+        if self.quantiles is None:
+            return None
+        found = _bounds("quantiles", self.quantiles)
+        return found if isinstance(found, tuple) else (found,)
 
     def column_mapping(self) -> "ColumnMapping":
         """Say which column means what; a user is what sources call an agent."""
@@ -446,6 +465,7 @@ def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
     except yaml.YAMLError:
         read = [None]
     good = all(isinstance(number, int | float) and not isinstance(number, bool) for number in read)
-    require(good, name, "be a number, or one for each of --values", typed)
+    rule = "be numbers separated by commas" if name == "quantiles" else "be a number, or one for each of --values"
+    require(good, name, rule, typed)
     numbers = tuple(map(float, read))
     return numbers if len(parts) > 1 else numbers[0]

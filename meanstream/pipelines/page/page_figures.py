@@ -200,11 +200,11 @@ def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float]
     """
     value, interval = event["value"], event["interval"]
     vector = isinstance(value, list)
-    names = event.get("categories")
+    named = {part: event[part] for part in ("categories", "quantiles") if part in event}
     return {
         "start": event["start"],
         "end": event["end"],
-        **({} if names is None else {"categories": names}),
+        **named,
         "value": value[:MOST_COORDINATES] if vector else value,
         "lower": [low for low, _ in interval[:MOST_COORDINATES]] if vector else interval[0],
         "upper": [high for _, high in interval[:MOST_COORDINATES]] if vector else interval[1],

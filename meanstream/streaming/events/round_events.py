@@ -71,9 +71,9 @@ class WindowEstimate(PublicEvent):
     """Public: the population's private mean in one window, every user counted once, with its interval.
 
     Of vectors, `value`, `interval`, `stderr` and `unclipped` are lists, one entry per coordinate; of a mixture, one per
-    component; of a density, one per coefficient; of categories, one per category. Shares in `value` add to 1;
-    `unclipped` has unbiased ones. The fields `values`, `categories`, `components` and `function` are left out where
-    they mean nothing.
+    component; of a density, one per coefficient; of categories or quantiles, one for each of them. Shares in `value`
+    add to 1; `unclipped` has unbiased ones. The fields `values`, `categories`, `quantiles`, `components` and `function`
+    are left out where they mean nothing.
 
     **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
     and `delta` protect everything that a user sent within this window (its number of samples, too, unless the method
@@ -108,6 +108,11 @@ class WindowEstimate(PublicEvent):
     )
     categories: list[str] | None = Field(
         default=None, exclude_if=is_none_in_event, description="Names of the categories, in the order of their shares."
+    )
+    quantiles: list[FiniteFloat] | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Probabilities of the quantiles, in the order of `value`.",
     )
     components: list[dict[str, FiniteFloat]] | None = Field(
         default=None,

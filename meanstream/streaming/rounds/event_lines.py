@@ -65,6 +65,7 @@ def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> Ev
         stages=canonical_plain(list(there.stages)),
         values=None if this.settings.values is None or there.function is not None else list(this.settings.values),
         categories=None if this.settings.categories is None else category_names(this.settings.categories),
+        quantiles=None if this.settings.quantiles is None else list(this.settings.quantiles),
         components=canonical_plain(list(there.components)) or None,
         function=None if there.function is None else canonical_plain(there.function),
     )

@@ -46,6 +46,8 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
         options["dimension"] = len(s["values"])
     if s.get("categories") is not None:
         options["categories"] = len(s["categories"])
+    if s.get("quantiles") is not None:
+        options["quantiles"] = s["quantiles"]
     if s["sizes"] is not None:
         from meanstream.streaming.rounds.sizes_file import read_sizes
 

@@ -95,6 +95,8 @@ class RoundsSettings:
     categories : tuple of str, optional
         Declared categories, for estimators of shares, whose `lower` and `upper` are 0 and 1. One of them may be
         `NAME=*`, which takes every text that is no other category.
+    quantiles : tuple of float, optional
+        Probabilities, ascending, for estimators of quantiles over users of each user's own mean.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
         given: nothing is assumed of them.
@@ -130,10 +132,11 @@ epsilon 1), got None
     values: tuple[str, ...] | None = None
     tails: str | None = None
     categories: tuple[str, ...] | None = None
+    quantiles: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", estimator_name(self.estimator))
-        for name in ("lower", "upper", "values", "categories"):
+        for name in ("lower", "upper", "values", "categories", "quantiles"):
             if isinstance(getattr(self, name), list):  # as a store keeps them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, value in _respelled(self).items():
@@ -146,7 +149,7 @@ epsilon 1), got None
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
-        _require_categories(self)
+        _require_questions(self)
         _require_coordinates(self)
         _require_tails(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
@@ -324,6 +327,8 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
         found[name] = value if value is None else valid_float(name, value)
+    if settings.quantiles is not None:
+        found["quantiles"] = tuple(valid_float("quantiles", one) for one in settings.quantiles)
     found["users"] = None if settings.users is None else valid_int("users", settings.users)
     return found
 
@@ -334,12 +339,19 @@ def _number(value: Any) -> Any:
     return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
 
 
-def _require_categories(settings: RoundsSettings) -> None:
-    """Refuse categories without an estimator of shares, and the other way round."""
+def _require_questions(settings: RoundsSettings) -> None:
+    """Refuse categories and quantiles without an estimator of them, and the other way round."""
     known, named = estimator_class(settings.estimator), settings.categories
     shares = known.answers == "shares"
     require(shares or named is None, "categories", f"be left out for {settings.estimator}", named)
     require(not shares or named is not None, "categories", f"be given for {settings.estimator}, such as a,b,c", named)
+    asks = known.answers == "quantiles"
+    require(
+        asks or settings.quantiles is None, "quantiles", f"be left out for {settings.estimator}", settings.quantiles
+    )
+    rule = f"be given for {settings.estimator}, such as 0.5,0.9"
+    require(not asks or settings.quantiles is not None, "quantiles", rule, settings.quantiles)
+    require("quantiles" not in settings.options, "quantiles", "be given as --quantiles", settings.options)
     if named is None:
         return
     require_categories(named)

@@ -20,7 +20,7 @@ from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
 
-SEVERAL = frozenset({"dimension", "components", "terms", "categories"})
+SEVERAL = frozenset({"dimension", "components", "terms", "categories", "quantiles"})
 """Options of estimators that answer several numbers."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.special import betaincinv
 
 from meanstream.operators.papers.kent.density_function import trigonometric_density_function
 from meanstream.operators.papers.simulation.round_laws import SPAN
@@ -17,7 +18,7 @@ from meanstream.operators.validation import require
 
 FORMS = (
     "rademacher, corner:p, sphere, sparse:s,p, shifted_uniform, shifted_rademacher, trigonometric, mixture:w=mean;... "
-    "or shares:w,w,..."
+    "shares:w,w,... or beta:a,b"
 )
 SHIFT = 0.3
 """Shifted samples move by one draw from [-0.3, 0.3] in each run, so that no bin's edge is special."""
@@ -191,6 +192,20 @@ class DeclaredShares:
         return Summaries(user=ids, count=count, total=total, first=np.minimum(total, 1), span=1), 2.0 * share - 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class SpreadUsers:
+    """Users' own means from a beta law on [-1, 1]; the truth are its quantiles."""
+
+    a: float
+    b: float
+    quantiles: tuple[float, ...]
+
+    def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:  # noqa: ARG002
+        """Exact; all samples of a user are alike."""
+        mean = 2.0 * rng.beta(self.a, self.b, len(count)) - 1.0
+        return vector_law_summaries(mean, count, rng), 2.0 * betaincinv(self.a, self.b, np.array(self.quantiles)) - 1.0
+
+
 def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> VectorLaw:
     """Read a law of vectors.
 
@@ -200,7 +215,8 @@ def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> Ve
         `rademacher` (independent coordinates with means theta), `corner:p` (the first coordinate 1 with probability p,
         else -1; the others 0), `sphere`, `sparse:s,p` (the first s coordinates 1 with probability p, the others with
         1/2), `shifted_uniform`, `shifted_rademacher`, `trigonometric` (a density with coefficients theta),
-        `mixture:w=mean;...`, `shares:w,w,...` (weights of categories).
+        `mixture:w=mean;...`, `shares:w,w,...` (weights of categories),
+        `beta:a,b` (users' own means, whose quantiles theta are the truth).
     dimension : int
     theta : sequence of float
 
@@ -229,13 +245,17 @@ def parse_vector_law(text: str, *, dimension: int, theta: Sequence[float]) -> Ve
         return RademacherVectors((2.0 * numbers[1] - 1.0,) * signals + (0.0,) * (dimension - signals))
     if name == "mixture" and numbers and len(numbers) % 2 == 0:
         return RademacherMixture(tuple(numbers[::2]), tuple(numbers[1::2]))
-    if name == "shares" and numbers:
-        return DeclaredShares(tuple(numbers))
     simple: dict[str, Callable[[], VectorLaw]] = {
         "sphere": lambda: SphereVectors(dimension),
         "shifted_uniform": lambda: ShiftedSamples(uniform=True),
         "shifted_rademacher": lambda: ShiftedSamples(uniform=False),
         "trigonometric": lambda: TrigonometricDensity(tuple(theta)),
     }
-    require(name in simple and not rest, "data", f"be one of {FORMS}", text)
+    if name == "shares" and numbers:
+        simple = {name: lambda: DeclaredShares(tuple(numbers))}
+    elif name == "beta" and len(numbers) == 2 and min(numbers) > 0.0:
+        simple = {name: lambda: SpreadUsers(numbers[0], numbers[1], tuple(theta) or (0.5,))}
+    else:
+        require(not rest, "data", f"be one of {FORMS}", text)
+    require(name in simple, "data", f"be one of {FORMS}", text)
     return simple[name]()

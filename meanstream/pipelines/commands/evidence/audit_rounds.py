@@ -74,6 +74,7 @@ def _designed(name: str, epsilon: float, users: int) -> WindowRound:
         name="audit",
         sizes=f"point:{SAMPLES}",
         categories=CATEGORIES if shares else None,
+        quantiles=(0.5,) if estimator_class(name).answers == "quantiles" else None,
     )
     this = WindowRound(settings, Window(0, DAY), users)
     _ = this.stages

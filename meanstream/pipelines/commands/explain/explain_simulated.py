@@ -71,7 +71,7 @@ def simulated_users_who_differ(settings: RoundsSettings, users: int) -> dict[str
     # Vectors, densities and mixtures have laws of their own: `meanstream simulate rounds`.
     rows = [_simulated(settings, users, law) for law in LAWS] if settings.one_mean else []
     return {
-        "warning": None if settings.categories is not None else WARNING,
+        "warning": None if settings.categories is not None or settings.quantiles is not None else WARNING,
         "assumed": _assumed(settings, users),
         "simulated": rows,
         "simulated_with": {"users": users, "sizes": settings.sizes or SIZES, "runs": _runs(users)},
@@ -133,4 +133,4 @@ def simulated_half_bounds(settings: RoundsSettings) -> float:
     if settings.categories is not None:
         return float(0.5 / len(settings.categories) ** 0.5)
     lower, upper = settings.ends
-    return float(upper - lower) / 2 if settings.one_mean else 1.0
+    return float(upper - lower) / 2 if settings.one_mean or settings.quantiles is not None else 1.0

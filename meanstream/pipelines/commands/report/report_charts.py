@@ -81,20 +81,21 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     import numpy as np
 
     last = rows[-1]
-    vector, names = isinstance(last["value"], list), last.get("categories")
+    vector, names = isinstance(last["value"], list), last.get("categories") or last.get("quantiles")
+    shares = "categories" in last
     value = np.array(last["value"] if vector else [row["value"] for row in rows])
     ends = [np.array(last[end] if vector else [row[end] for row in rows]) for end in ("lower", "upper")]
     at = np.arange(1, len(value) + 1) if vector else np.array([row["start"][:19] for row in rows], "datetime64[s]")
     reach = [np.maximum(value - ends[0], 0), np.maximum(ends[1] - value, 0)]
 
-    of, part = ("share", "category") if names else ("mean", "coordinate")
+    of, part = ("share", "category") if shares else ("quantile", "probability") if names else ("mean", "coordinate")
 
     def draw(axes: Any) -> None:
         axes.errorbar(at, value, yerr=reach, fmt="o", ms=4, lw=1.2, color=BLUE, label=f"private {of} with its interval")
         where = f"{part}, in the newest window" if vector else "start of the window (UTC)"
-        axes.set(xlabel=where, ylabel="share of the users" if names else "mean, value's unit")
+        axes.set(xlabel=where, ylabel="share of the users" if shares else f"{of}, value's unit")
         if names:
-            axes.set_xticks(at, [name[:24] for name in names], rotation=45, ha="right")
+            axes.set_xticks(at, [f"{name}"[:24] for name in names], rotation=45, ha="right")
         if not vector:
             _dates(axes)
 

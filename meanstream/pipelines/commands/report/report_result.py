@@ -77,6 +77,8 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
     said = "Each window's private mean over its users, with its interval."
     if "categories" in rows[-1]:
         said = "The private shares of the categories in the newest window: every user counts once."
+    if "quantiles" in rows[-1]:
+        said = "The private quantiles over users of their own means, in the newest window: every user counts once."
     parts = [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
     drawn = stages_chart(rows[-1])
     if drawn is not None:

@@ -49,6 +49,7 @@ FLAGS = (
     "level",
     "values",
     "categories",
+    "quantiles",
 )
 
 

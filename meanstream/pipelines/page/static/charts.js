@@ -275,13 +275,15 @@ function drawWindows(rows, chosen, choose) {
 
 function drawCoordinates(row) {
   const shares = row.categories !== undefined;
-  const x = shares ? row.categories : row.value.map((_, i) => i + 1);
+  const names = row.categories ?? row.quantiles;
+  const x = names ? names.map(String) : row.value.map((_, i) => i + 1);
+  const of = shares ? "share" : names ? "quantile" : "mean";
   draw("windows", [{
-    x, y: row.value, name: shares ? "private share" : "private mean", type: "scatter", mode: "markers", marker: { color: color("blue"), size: 6 },
+    x, y: row.value, name: `private ${of}`, type: "scatter", mode: "markers", marker: { color: color("blue"), size: 6 },
     error_y: { type: "data", symmetric: false, color: color("blue"), thickness: 1.3, width: 0,
       array: row.upper.map((u, i) => reach(u - row.value[i])), arrayminus: row.lower.map((l, i) => reach(row.value[i] - l)) },
-  }], layout({ title: shares ? "category" : "coordinate", ...(shares ? { type: "category" } : {}) },
-    { title: `${shares ? "share" : "mean"}, window from ${row.start.slice(0, 10)}` }));
+  }], layout({ title: shares ? "category" : names ? "probability" : "coordinate", ...(names ? { type: "category" } : {}) },
+    { title: `${of}, window from ${row.start.slice(0, 10)}` }));
 }
 
 // What this window hands on to the next one, of an estimator that carries.

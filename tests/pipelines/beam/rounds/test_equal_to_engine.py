@@ -35,6 +35,7 @@ CASES = {
     "budget": {"user_budget": 4.0, "estimator": "one_shot"},
     "sliding budget": {"window": "2d,1d", "user_budget": 5.0},
     "calendar": {"window": "day@Asia/Kathmandu", "estimator": "one_shot", "allowed_lateness": 7200.5},
+    "quantiles": {"estimator": "quantile_tree", "quantiles": (0.1, 0.5)},
     "lateness": {"allowed_lateness": 7200.5, "estimator": "one_shot"},
 }
 

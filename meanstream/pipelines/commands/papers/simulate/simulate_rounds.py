@@ -21,6 +21,7 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     seeded, for simulation only. Vectors, densities and mixtures (kent.*) take data from other laws: rademacher
     (--theta), corner:p, sphere, sparse:s,p, trigonometric (--theta), mixture:w=mean;..., shifted_uniform,
     shifted_rademacher. Categories (category_shares) have weights, and answers on [0, 1]: shares:w,w,...
+    Quantiles (quantile_tree, --theta .5,.9) take users' means from beta:a,b.
 
     \b
     Examples:

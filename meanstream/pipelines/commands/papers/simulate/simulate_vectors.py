@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SHIFTED = ("shifted_uniform", "shifted_rademacher")
 """Laws of samples whose mean is another one in each run; also for estimators of one mean."""
 
+USUAL_DATA = {"terms": "trigonometric", "categories": "shares:4,3,2,1", "quantiles": "beta:2,5"}
+"""Law of the samples by an option of the estimator, if not that of one mean."""
+
 OWN_OPTIONS = ("sparsity", "components", "smoothness", "radius")
 """Options of estimators that answer several numbers; handed on if given."""
 
@@ -44,11 +47,14 @@ def _configuration(options: SimulatedRoundsOptions, given: dict[str, Any]) -> Ve
     if "dimension" in known:
         named |= {"dimension": options.dimension or 1}
     data = options.data
-    if data == "rademacher:0" and ("terms" in known or "categories" in known):
-        data = "trigonometric" if "terms" in known else "shares:4,3,2,1"
+    if data == "rademacher:0":
+        data = next((law for option, law in USUAL_DATA.items() if option in known), data)
     if "categories" in known:
         require(data.startswith("shares:"), "data", f"be shares:w,w,... for {options.estimator}", data)
         named |= {"categories": data.count(",") + 1}
+    if "quantiles" in known:
+        require(data.startswith("beta:"), "data", f"be beta:a,b for {options.estimator}", data)
+        named |= {"quantiles": _typed_numbers("theta", options.theta) or (0.5,)}
     return VectorConfig(
         estimator=options.estimator,
         users=options.users,

@@ -82,7 +82,8 @@ class SimulatedRoundsOptions:
         float | None, _option("Radius of the ball that holds the samples (kent.l2), or of kent.density and kent.cover.")
     ] = None
     theta: Annotated[
-        str | None, _option("Means of rademacher coordinates, or coefficients of a density, separated by commas.")
+        str | None,
+        _option("Means of rademacher coordinates, coefficients of a density, or quantiles; separated by commas."),
     ] = None
     option: Annotated[
         list[str] | None, _option("Own option of the estimator, NAME=VALUE; may be repeated.", first=True)

@@ -1,0 +1,262 @@
+"""Quantiles of a population: users vote for the bin of their mean, each at one resolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from meanstream.operators.estimators.category_shares import nearest_shares
+from meanstream.operators.estimators.quantile_levels import (
+    BRANCHES,
+    distribution_variance,
+    fitted_levels,
+    level_votes,
+    tree_depth,
+    tree_error,
+)
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools, Floats
+from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
+from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import (
+    refuse_result,
+    result_added_entries,
+    result_fields,
+    result_list,
+    result_whole_number,
+)
+from meanstream.operators.validation import require
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
+
+MOST_QUANTILES = 20
+
+
+class LevelRound:
+    """One resolution: every user of this stage votes for the bin of its own mean.
+
+    Notes
+    -----
+    **Privacy.** A report is one private vote at the settings' epsilon, whatever decides the bin, and whatever earlier
+    stages found. Nobody abstains.
+    """
+
+    def __init__(self, tree: QuantileTree, level: int) -> None:
+        self.name = f"level {level}"
+        self.epsilon = tree.epsilon
+        self._tree = tree
+        self._votes = tree.votes[level - 1]
+        self._last = level == tree.depth
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - any
+        """Private to public: one vote per user."""
+        place = np.floor(0.5 * (summaries.mean + 1.0) * self._votes.bins).astype(np.int64)
+        return self._votes.randomize(np.clip(place, 0, self._votes.bins - 1), words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - any
+        """Public: tell which rows a voter can have sent."""
+        if reports.shape[1:] != (self._votes.width,):
+            return np.zeros(len(reports), np.bool_)
+        return self._votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - any
+        """Public: count how many reports name each bin."""
+        return Tally(len(reports), tuple(self._votes.counts(reports))) if len(reports) else Tally()
+
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
+        """Public: the counts so far; after the last level the quantiles."""
+        named = [tally.n, *(tally.sums or [0] * self._votes.bins)]
+        levels = [*public.get("levels", []), named]
+        return self._tree.answer(levels) if self._last else {"levels": levels}
+
+    def check(self, found: Public, public: Public) -> None:
+        """Public: refuse what cannot be counts of this level's reports."""
+        if self._last:
+            refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+        result_fields(found, {"levels"})
+        added = result_added_entries(found, public, "levels")
+        if len(added) != 1:
+            refuse_result("levels", "have one more level than the earlier result", len(added))
+        n, *named = result_list(added[0], "level", self._votes.bins + 1, self._votes.bins + 1)
+        most = result_whole_number(n, "number of reports", 0)
+        for count in named:
+            result_whole_number(count, "number of votes", 0, most)
+
+
+class QuantileTree(EstimatorTraits):
+    """Quantiles of users' own means within the bounds, from one private vote of every user.
+
+    Released to the statistician: one vote from each user. Answers each quantile with an interval, whatever users'
+    numbers of samples and however users differ.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part (public).
+    quantiles : sequence of float
+        Probabilities between 0 and 1, ascending, at most 20.
+    sizes : SizeDistribution, optional
+        Law of a user's number of samples (public); of no use here.
+    mode : {"tuned", "paper"}
+        The same in both: no paper has it.
+    level : float
+        Nominal coverage of each quantile's interval by itself.
+
+    Notes
+    -----
+    The bounds fall into 4, 16, 64... equal bins, a level each; epsilon and the number of users decide how many levels.
+    A user votes for its bin on one level, which a public hash of its id chooses. Least squares over all levels gives
+    the distribution function at the edges of the finest bins, with its standard error. A quantile is where the function
+    reaches the probability. Its interval ends at the closest edges at which the function is certainly below or above
+    the probability. Users within one bin cannot be told apart: no interval is narrower than it.
+
+    **Privacy.** User-level, local, pure epsilon, for one report; see the votes. That a user took part is public.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    References
+    ----------
+    G. Cormode, T. Kulkarni, D. Srivastava: Answering range queries under local differential privacy, VLDB 2019;
+    M. Hay, V. Rastogi, G. Miklau, D. Suciu: Boosting the accuracy of differentially private histograms through
+    consistency, VLDB 2010.
+
+    Examples
+    --------
+    >>> tree = QuantileTree(epsilon=2.0, users=100_000, quantiles=(0.5, 0.9))
+    >>> tree.describe()["bins"], round(tree.describe()["distribution_stderr"], 4)
+    (64, 0.0054)
+    """
+
+    name = "quantile_tree"
+    answers = "quantiles"
+    estimand = (
+        "quantiles over users of each user's own mean: every user counts once. The predicted error is that of a median"
+        " of users who are spread evenly over the bounds"
+    )
+    assumes = BOUNDS
+    of_a_paper = False
+    taken_for = "quantiles"
+    part = "quantile"
+    features_of = "quantiles"
+    trust = "local"
+    options = COMMON_OPTIONS | {"quantiles"}
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        quantiles: Sequence[float],
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+    ) -> None:
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self.quantiles = require_quantiles(quantiles)
+        self._settings, self.mode, self.epsilon = settings, mode, epsilon
+        self.depth = tree_depth(epsilon, users)
+        self.votes = [level_votes(epsilon, level) for level in range(1, self.depth + 1)]
+        self.rounds = tuple(LevelRound(self, number) for number in range(1, self.depth + 1))
+        self.shares = (1.0 / self.depth,) * self.depth
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen; `distribution_stderr` of the distribution function, of evenly spread users."""
+        error = tree_error(self.epsilon, self._settings.users, self.depth)
+        return self._settings.describe() | {
+            "assumption": "none: every user votes once for the bin of its own mean",
+            "quantiles": list(self.quantiles),
+            "bins": BRANCHES**self.depth,
+            "votes": [vote.name for vote in self.votes],
+            "shares": list(self.shares),
+            "distribution_stderr": error,
+            "predicted_stderr": 2.0 * math.hypot(error, 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)),
+        }
+
+    def answer(self, levels: Sequence[Sequence[int]]) -> Estimate:
+        """Public: the quantiles, from the number of reports and the counts of each level."""
+        n = [level[0] for level in levels]
+        stages = tuple({"stage": step.name, "users": reports} for step, reports in zip(self.rounds, n, strict=True))
+        if min(n) == 0:
+            nothing = np.repeat([[0.0], [-1.0], [1.0], [1.0]], len(self.quantiles), axis=1)
+            return self._estimate(nothing, sum(n), stages)
+        shares = [vote.shares(level[1:], level[0]) for vote, level in zip(self.votes, levels, strict=True)]
+        spread = zip(self.votes, n, strict=True)
+        fit = fitted_levels(tuple(float(vote.share_variance(1.0 / vote.bins, reports)) for vote, reports in spread))
+        raw = fit.weights @ np.concatenate([*shares, [1.0]])
+        likely = [self._likely(share, reports) for share, reports in zip(shares, n, strict=True)]
+        error = np.sqrt(distribution_variance(fit, self.votes, likely, n))
+        return self._estimate(self._inverted(raw, error), sum(n), stages)
+
+    def _likely(self, share: Floats, reports: int) -> Floats:
+        """Give shares for the error: as z**2 more users would make them who are spread evenly (Agresti and Coull)."""
+        more = float(ndtri(0.5 * (1.0 + self._settings.level))) ** 2
+        return (reports * nearest_shares(share) + more / len(share)) / (reports + more)
+
+    def _inverted(self, raw: Floats, error: Floats) -> Floats:
+        """Give quantiles, ends of their intervals and standard errors as rows, on [-1, 1]."""
+        z, bins = float(ndtri(0.5 * (1.0 + self._settings.level))), len(raw) + 1
+        edges = np.linspace(-1.0, 1.0, bins + 1)
+        up, down = np.maximum.accumulate(raw), np.minimum.accumulate(raw[::-1])[::-1]
+        rising = np.clip(np.concatenate([[0.0], 0.5 * (up + down), [1.0]]), 0.0, 1.0)  # between two rising envelopes
+        found = []
+        for quantile in self.quantiles:
+            crossing = int(np.clip(np.searchsorted(rising, quantile, side="right"), 1, bins))
+            value = _crossed(rising, edges, quantile, crossing)
+            below = np.flatnonzero(rising[1:-1] + z * error < quantile) + 1
+            above = np.flatnonzero(rising[1:-1] - z * error > quantile) + 1
+            lower, upper = min(edges[below.max(initial=0)], value), max(edges[above.min(initial=bins)], value)
+            found.append((value, lower, upper, max(upper - lower, 2.0 / bins) / (2.0 * z)))
+        return np.array(found).T
+
+    def _estimate(self, rows: Floats, n_users: int, stages: tuple[dict[str, Any], ...]) -> Estimate:
+        value, lower, upper, stderr = rows
+        return Estimate(
+            value=value,
+            lower=lower,
+            upper=upper,
+            level=self._settings.level,
+            stderr=stderr,
+            epsilon=self.epsilon,
+            trust=self.trust,
+            n_users=n_users,
+            method=self.name,
+            mode=self.mode,
+            unclipped=value,
+            stages=stages,
+        )
+
+
+def _crossed(rising: Floats, edges: Floats, quantile: float, last: int) -> float:
+    """Interpolate where a rising function reaches a probability within one bin, whose right edge has this number."""
+    low, high = rising[last - 1], rising[last]
+    part = 0.5 if high <= low else (quantile - low) / (high - low)
+    return float(edges[last - 1] + min(max(part, 0.0), 1.0) * (edges[last] - edges[last - 1]))
+
+
+def require_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
+    """Refuse what cannot be quantiles; give them as a tuple.
+
+    Examples
+    --------
+    >>> require_quantiles((0.9, 0.5))
+    Traceback (most recent call last):
+    ValueError: quantiles must be different and ascending, got 0.9,0.5
+    """
+    found = tuple(float(one) for one in quantiles)
+    shown = ",".join(f"{one:g}" for one in found)
+    require(1 <= len(found) <= MOST_QUANTILES, "quantiles", f"be 1 to {MOST_QUANTILES}", len(found))
+    require(all(0.0 < one < 1.0 for one in found), "quantiles", "lie between 0 and 1", shown)
+    if list(found) != sorted({*found}):
+        raise ValueError(f"quantiles must be different and ascending, got {shown}")
+    return found
