@@ -229,7 +229,7 @@ def _recover(path: Path) -> None:
         "DELETE FROM state",
         "DELETE FROM chunks",
         "DROP TRIGGER ledger_stays",
-        "CREATE INDEX mine ON ledger (time)",
+        "CREATE INDEX mine ON ledger (chain)",
         "PRAGMA application_id = 1",
         "PRAGMA user_version = 1",
         "PRAGMA user_version = 2",
