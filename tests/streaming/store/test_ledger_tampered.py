@@ -168,7 +168,7 @@ def test_rows_after_any_number_are_given(filled: Path) -> None:
 
 
 def test_a_name_that_was_changed_is_found(filled: Path) -> None:
-    spoil(filled, ("UPDATE agents SET name = 'bill' WHERE number = 1", ()))
+    spoil(filled, ("UPDATE agents SET names = CAST(replace(names, 'bob b', 'bill') AS BLOB)", ()))
     for read in (audit_ledger, agents_budgets):
         with pytest.raises(DamagedStoreError, match="got a fault in agents"):
             read(filled)
