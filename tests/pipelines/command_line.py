@@ -162,11 +162,13 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def spoil_row(store: Path, row: int) -> None:
-    """Change the output of a row of the ledger, as damage would."""
+    """Change the block of a row of the ledger, as damage would."""
     connection = sqlite3.connect(store)
     rule, sql = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name = 'ledger_keeps'").fetchone()
     connection.execute(f"DROP TRIGGER {rule}")
-    connection.execute("UPDATE ledger SET output = zeroblob(length(output)) WHERE seq = ?", (row,))
+    connection.execute(
+        "UPDATE ledger SET data = zeroblob(length(data)) WHERE last >= ? AND last - ? < 4096", (row, row)
+    )
     connection.execute(sql)
     connection.commit()
     connection.close()

@@ -19,6 +19,8 @@ _GRID = 2.0**-40
 _ROUNDS, _ROOT_STEPS, _CLOSE = 6, 80, 1e-6
 _NOMINAL_VARIANCE, _NOMINAL_NOISE = 1 / 16, 18.0
 _MOST_SAMPLING = 1e4
+_TOGETHER = 40
+"""Terms of a product that are computed at once."""
 
 
 class Factors(NamedTuple):
@@ -225,11 +227,16 @@ def _strategy_of(noise: Floats) -> Floats:
 
 
 def _product(a: Floats, b: Floats) -> Floats:
-    """Multiply matrices in one order of additions, which a library for linear algebra chooses by the machine."""
-    total = np.zeros_like(a)
-    for k in range(len(b)):
-        total += a[:, k][:, None] * b[k]
-    return total
+    """Multiply matrices in one order of additions, which a library for linear algebra chooses by the machine.
+
+    Sums over the first axis are made term by term, whatever the processor: only those along rows are in pairs.
+    """
+    columns, total = np.ascontiguousarray(a.T), np.zeros_like(a)
+    for k in range(0, len(b), _TOGETHER):
+        terms = columns[k : k + _TOGETHER, :, None] * b[k : k + _TOGETHER, None, :]
+        terms[0] += total
+        total = np.add.reduce(terms, axis=0)
+    return np.asarray(total)
 
 
 def _symmetric(matrix: Floats) -> Floats:

@@ -224,12 +224,14 @@ class Intake:
         of_code = self._number_of.of(samples.names)
         number: Ints = of_code[samples.agent]
         if (number < 0).any():
-            for code in np.unique(samples.agent[number < 0]).tolist():
-                name = samples.names[code]
-                if name not in self._numbers:
-                    self._numbers[name] = len(self.names)
-                    self.names.append(name)
-                of_code[code] = self._numbers[name]
+            fresh = np.zeros(len(of_code), np.bool_)
+            fresh[samples.agent[number < 0]] = True
+            codes = np.flatnonzero(fresh)
+            names = [samples.names[code] for code in codes.tolist()]
+            new = [name for name in dict.fromkeys(names) if name not in self._numbers]
+            self._numbers.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
+            self.names.extend(new)
+            of_code[codes] = [self._numbers[name] for name in names]
             number = of_code[samples.agent]
             self._warn_full()
         return number

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import compute as pc
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
@@ -19,6 +20,13 @@ NO_NAME, NOT_A_NAME = -1, -2
 """Stand for the code of a name that is missing, or is none."""
 
 _NAME = re.compile(NAME_PATTERN)
+_PLAIN = r"^[ -~]*[!-~][ -~]*$"
+
+
+def _all_plain(raw: pa.Array) -> bool:
+    """Say whether all of these are printable ASCII, not blank and not too long: then each is a name."""
+    short = pc.max(pc.binary_length(raw)).as_py() or 0
+    return short <= MAX_NAME and bool(pc.all(pc.match_substring_regex(raw, _PLAIN), min_count=0).as_py())
 
 
 def _valid_name(raw: bytes) -> str | None:
@@ -78,8 +86,14 @@ class NameDirectory:
         """Find each distinct name in the directory, or enter it."""
         encoded = texts.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
-        codes = map(self._codes.get, distinct)
-        lookup = [self._enter(raw) if c is None else c for raw, c in zip(distinct, codes, strict=True)]
+        lookup = list(map(self._codes.get, distinct))
+        if all(code is None for code in lookup) and _all_plain(encoded.dictionary):
+            codes = range(len(self.names), len(self.names) + len(distinct))
+            self._codes.update(zip(distinct, codes, strict=True))
+            self.names.extend(encoded.dictionary.cast(pa.string()).to_pylist())
+            lookup = list(codes)
+        else:
+            lookup = [self._enter(raw) if code is None else code for raw, code in zip(distinct, lookup, strict=True)]
         at: Ints = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
         return np.array([*lookup, NO_NAME], np.int64)[at]
 

@@ -16,19 +16,10 @@ _LEDGER_RULES = {
 
 TABLES = {
     "state": "CREATE TABLE state (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT",
-    "agents": "CREATE TABLE agents (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT",
+    "agents": "CREATE TABLE agents (number INTEGER PRIMARY KEY, names BLOB NOT NULL) STRICT",  # of the first one
     "chunks": "CREATE TABLE chunks (kind TEXT, number INTEGER, data BLOB NOT NULL, PRIMARY KEY (kind, number)) STRICT",
     "outbox": "CREATE TABLE outbox (seq INTEGER PRIMARY KEY, topic TEXT NOT NULL, lines BLOB NOT NULL) STRICT",
-    "ledger": """CREATE TABLE ledger (
-    seq INTEGER PRIMARY KEY,
-    agent INTEGER NOT NULL,
-    release_index INTEGER NOT NULL,
-    input_version INTEGER NOT NULL,
-    charge INTEGER NOT NULL,
-    time REAL NOT NULL,
-    output BLOB NOT NULL,
-    chain BLOB NOT NULL
-) STRICT""",
+    "ledger": "CREATE TABLE ledger (last INTEGER PRIMARY KEY, chain BLOB NOT NULL, data BLOB NOT NULL) STRICT",
     **_LEDGER_RULES,
 }
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.store.database import DamagedStoreError, Database
+from meanstream.streaming.store.ledger_blocks import joined_ledger_rows, unpack_ledger_rows
 from meanstream.streaming.store.ledger_chain import START, LedgerColumns, chain_links
 from meanstream.streaming.store.store_tables import StoreTables
 
@@ -21,7 +20,7 @@ BLOCK = 4096
 HEAD = "ledger"
 """Name of the state that says where the ledger ends."""
 
-_COLUMNS = "seq, agent, release_index, input_version, charge, time, output, chain"
+_EVERY = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,13 @@ class LedgerBlock:
     chain: Sequence[bytes]
 
 
+class _Part(NamedTuple):
+    """Rows of a stored block, and the chain's value that is stored with it."""
+
+    rows: LedgerColumns
+    chain: bytes
+
+
 class LedgerFaultError(DamagedStoreError):
     """The ledger is not what was written; `row` is the first row that shows it."""
 
@@ -84,52 +90,64 @@ class LedgerReader:
         return self._head
 
     def check_end(self) -> None:
-        """Compare the last row with what the last commit said it is."""
-        found = self._database.rows("SELECT seq, chain FROM ledger ORDER BY seq DESC LIMIT 1")
-        self._compare_end(*(found[0] if found else (0, START)))
+        """Compare where the last block ends with what the last commit said."""
+        self._compare_end(*self._end_before(None))
 
     def verified(self, seq: int = 0) -> Iterator[LedgerBlock]:
         """Give the rows with a sequence number greater than `seq`, in order and in blocks."""
-        link = START if seq == 0 else self._database.one("SELECT chain FROM ledger WHERE seq = ?", (seq,))
-        query = f"SELECT {_COLUMNS} FROM ledger WHERE seq > ? ORDER BY seq"  # noqa: S608 - of constants
-        for rows in self._database.blocks(query, (seq,), size=BLOCK):
-            *columns, chain = zip(*rows, strict=True)
-            block = LedgerBlock(LedgerColumns(*columns), chain)
-            if not self._follows(block, seq, link):
-                raise self._first_fault(rows, seq, link)
-            seq, link = seq + len(rows), chain[-1]
-            yield block
-        self._compare_end(seq, link)
+        if seq > self.head().rows:
+            self._compare_end(seq, None)
+        end, link = self._end_before(seq)
+        query = "SELECT last, chain, data FROM ledger WHERE last > ? ORDER BY last"
+        before, parts = end, list[_Part]()
+        for ((last, chain, data),) in self._database.blocks(query, (end,)):
+            parts.append(_Part(self._unpacked(end, last, data), chain))
+            end = last
+            if end - before >= BLOCK:
+                yield _after(seq, self._followed(link, parts))
+                before, link, parts = end, chain, []
+        if parts:
+            yield _after(seq, self._followed(link, parts))
+            link = parts[-1].chain
+        self._compare_end(end, link)
 
     def fault(self, row: int, what: str = "") -> LedgerFaultError:
         """Say that a row is not what was written."""
         return LedgerFaultError(str(self._database.damage(f"row {row}{what} of the ledger")), row)
 
-    def _follows(self, block: LedgerBlock, seq: int, link: bytes) -> bool:
-        """Say whether a block has the rows after `seq`, where the chain had this value."""
+    def _end_before(self, seq: int | None) -> tuple[Any, Any]:
+        """Give where the last block ends that has no row after `seq`, and the chain's value there."""
+        query = "SELECT last, chain FROM ledger WHERE last <= ? ORDER BY last DESC LIMIT 1"
+        found = self._database.rows(query, (_EVERY if seq is None else seq,))
+        return found[0] if found else (0, START)
+
+    def _unpacked(self, end: int, last: int, data: bytes) -> LedgerColumns:
+        """Read a block that follows on row `end`."""
         try:
-            in_order = tuple(block.rows.seq) == tuple(range(seq + 1, seq + 1 + len(block.rows)))
-            names = self._tables.encoded_names()
-            return in_order and chain_links(link, block.rows, names) == list(block.chain)
-        except (IndexError, TypeError, struct.error):  # a number of no agent, or a value of another type
-            return False
+            rows = unpack_ledger_rows(data, last=last)
+        except ValueError:
+            raise self._block_fault(end + 1, last) from None
+        if not len(rows) or rows.seq[0] != end + 1:
+            raise self._block_fault(end + 1, last)
+        return rows
 
-    def _first_fault(self, rows: list[tuple[Any, ...]], seq: int, link: bytes) -> LedgerFaultError:
-        """Find the row at which a block does not follow."""
-        for row in rows:
-            *columns, chain = ((value,) for value in row)
-            if not self._follows(LedgerBlock(LedgerColumns(*columns), chain), seq, link):
-                return self.fault(seq + 1, self._id_of(row))
-            seq, link = seq + 1, chain[0]
-        return self.fault(seq)
+    def _followed(self, link: bytes, parts: list[_Part]) -> LedgerBlock:
+        """Compute the chain over rows; it must come to what is stored at the end of each block."""
+        chain: list[bytes] = []
+        for rows, stored in parts:
+            try:
+                chain += chain_links(chain[-1] if chain else link, rows, self._tables.encoded_names())
+            except IndexError:  # a number of no agent
+                raise self._block_fault(rows.seq[0], rows.seq[-1]) from None
+            if chain[-1] != stored:
+                raise self._block_fault(rows.seq[0], rows.seq[-1])
+        return LedgerBlock(joined_ledger_rows([rows for rows, _ in parts]), chain)
 
-    def _id_of(self, row: tuple[Any, ...]) -> str:
-        """Name the release that a row claims to be, if it names an agent."""
-        agent, index = row[1:3]
-        names = self._tables.agents()
-        if not (isinstance(agent, int) and isinstance(index, int) and 0 <= agent < len(names)):
-            return ""
-        return f" ({release_ids(names, [agent], [index])[0]})"
+    def _block_fault(self, first: int, last: int) -> LedgerFaultError:
+        """Say that a block is not what was written: which of its rows, nothing can say."""
+        if last <= first:
+            return self.fault(first)
+        return LedgerFaultError(str(self._database.damage(f"rows {first} to {last} of the ledger")), first)
 
     def _compare_end(self, seq: Any, link: object) -> None:
         head = self.head()
@@ -138,6 +156,14 @@ class LedgerReader:
         if seq == head.rows:
             raise self.fault(seq)
         raise self.fault(min(seq, head.rows) + 1, " (missing)" if seq < head.rows else " (added)")
+
+
+def _after(seq: int, block: LedgerBlock) -> LedgerBlock:
+    """Leave out rows up to a number, where a block begins before it."""
+    skip = max(0, seq + 1 - block.rows.seq[0])
+    if not skip:
+        return block
+    return LedgerBlock(LedgerColumns(*(column[skip:] for column in block.rows.columns())), block.chain[skip:])
 
 
 def next_ledger_indexes(agent: Ints, charged: Ints) -> Ints:

@@ -10,6 +10,7 @@ import numpy as np
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.store.database import Database
+from meanstream.streaming.store.ledger_blocks import pack_ledger_rows
 from meanstream.streaming.store.ledger_chain import LedgerColumns, chain_links
 from meanstream.streaming.store.ledger_reader import BLOCK, HEAD, LedgerReader, next_ledger_indexes
 from meanstream.streaming.store.store_tables import StoreTables
@@ -55,8 +56,9 @@ class Ledger(LedgerReader):
     the (epsilon, delta) of the settings. An agent's releases are charged in their order, so that the number of its
     charges is the index of its last one; these numbers are saved too, and say at once whether a release is new.
 
-    Rows are only ever added. Each carries the value of a hash chain, which stands for it and for all rows before it,
-    and where the ledger ends is sealed in the same commit: a row that is changed, lost or added later is found.
+    Rows are only ever added, in blocks. Each block carries the value of a hash chain over its rows, which stands for
+    them and for all rows before them, and where the ledger ends is sealed in the same commit: a row that is changed,
+    lost or added later is found.
 
     **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
     another version it would be a second look at the agent's data under the same noise index, and is refused.
@@ -172,10 +174,9 @@ class Ledger(LedgerReader):
         link, names = head.chain, self._tables.encoded_names()
         for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
             block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
-            chain = chain_links(link, block, names)
-            values = zip(*block.columns(), chain, strict=True)
-            self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-            link = chain[-1]
+            link = chain_links(link, block, names)[-1]
+            values = (block.seq[-1], link, pack_ledger_rows(block))
+            self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
         size = head.size + sum(map(len, output))
         self._head, self._recent = replace(head, rows=head.rows + n, chain=link, size=size), (head.rows, output)
 

@@ -20,8 +20,9 @@ CONTENTS = "contents"
 """Name of the state that says what everything else must be; each commit writes it again."""
 
 NAMES = 1024
-"""Names of agents in one mark."""
+"""Names of agents in one row, at most."""
 
+_NAMES = msgspec.json.Decoder(list[str])
 _CHUNKS = "chunks "
 
 T = TypeVar("T")
@@ -52,11 +53,15 @@ class StoreTables:
 
     def agents(self) -> list[str]:
         """List the names of all agents, by number."""
-        rows = self._database.rows("SELECT number, name FROM agents ORDER BY number")
-        names = [name for _, name in rows]
-        if [number for number, _ in rows] != list(range(len(rows))):
+        names: list[str] = []
+        rows = self._database.rows("SELECT number, names FROM agents ORDER BY number")
+        self._check("agents", lambda: [_name_mark(*row) for row in rows], "agents")
+        for number, data in rows:
+            if number != len(names):
+                raise self._database.damage("agents")
+            names += self._read(_NAMES.decode, data, "agents")
+        if len(set(names)) != len(names):
             raise self._database.damage("agents")
-        self._check("agents", lambda: _name_marks(0, names), "agents")
         return names
 
     def encoded_names(self) -> list[bytes]:
@@ -113,26 +118,24 @@ class StoreTables:
 
     def add_agents(self, first: int, names: Sequence[str]) -> None:
         """Enter new agents with the numbers from `first` on, the number of those that are there."""
-        if not names:
-            return
-        begun = first % NAMES  # the last mark is of fewer names than it may be
-        query = "SELECT name FROM agents WHERE number >= ? ORDER BY number"
-        before = [name for (name,) in self._database.rows(query, (first - begun,))] if begun else []
-        self._database.insert("INSERT INTO agents VALUES (?, ?)", enumerate(names, first))
-        self._known().remove("agents", self._read(lambda found: _name_marks(first - begun, found), before, "agents"))
-        self._known().add("agents", _name_marks(first - begun, [*before, *names]))
+        starts = range(0, len(names), NAMES)
+        rows = [(first + i, msgspec.json.encode(names[i : i + NAMES])) for i in starts]
+        self._database.insert("INSERT INTO agents VALUES (?, ?)", rows)
+        self._add("agents", _name_mark, rows)
         if self._encoded_names is not None:
             self._encoded_names += [name.encode() for name in names]
 
     def rename_agent(self, number: int, name: str) -> None:
         """Give an agent another name; none that has a row in the ledger, whose chain holds the name."""
-        first = number - number % NAMES
-        query = "SELECT name FROM agents WHERE number >= ? AND number < ? ORDER BY number"
-        before = [name for (name,) in self._database.rows(query, (first, first + NAMES))]
-        self._known().remove("agents", self._read(lambda found: _name_marks(first, found), before, "agents"))
-        self._database.execute("UPDATE agents SET name = ? WHERE number = ?", (name, number))
-        before[number - first] = name
-        self._known().add("agents", _name_marks(first, before))
+        query = "SELECT number, names FROM agents WHERE number <= ? ORDER BY number DESC LIMIT 1"
+        rows = self._database.rows(query, (number,))
+        self._remove("agents", _name_mark, rows)
+        ((first, data),) = rows
+        names = self._read(_NAMES.decode, data, "agents")
+        names[number - first] = name
+        renamed = (first, msgspec.json.encode(names))
+        self._database.execute("INSERT OR REPLACE INTO agents VALUES (?, ?)", renamed)
+        self._add("agents", _name_mark, [renamed])
         self._encoded_names = None
 
     def put_chunk(self, kind: str, number: int, columns: Columns) -> None:
@@ -190,9 +193,8 @@ class StoreTables:
         self._add(
             "state", _state_mark, self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,))
         )
-        names = [name for (name,) in self._database.rows("SELECT name FROM agents ORDER BY number")]
-        self._contents.add("agents", self._read(lambda found: _name_marks(0, found), names, "agents"))
-        self._encoded_names = [name.encode() for name in names]
+        self._add("agents", _name_mark, self._database.rows("SELECT number, names FROM agents"))
+        self._encoded_names = None
         self._add("outbox", _event_mark, self._database.rows("SELECT seq, topic, lines FROM outbox"))
         query = "SELECT kind, number, substr(data, ?) FROM chunks"
         for row in self._database.rows(query, (-CHECKSUM_BYTES,)):
@@ -282,10 +284,8 @@ def _state_mark(name: str, data: bytes) -> int:
     return content_mark(f"state {name}", data)
 
 
-def _name_marks(first: int, names: list[str]) -> list[int]:
-    """Mark agents from number `first` on, many at once: there are that many of them."""
-    starts = range(0, len(names), NAMES)
-    return [content_mark(f"agents {first + i}", msgspec.json.encode(names[i : i + NAMES])) for i in starts]
+def _name_mark(first: int, names: bytes) -> int:
+    return content_mark(f"agents {first}", names)
 
 
 def _chunk_mark(kind: str, number: int, checksum: bytes) -> int:

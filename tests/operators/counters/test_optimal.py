@@ -10,6 +10,7 @@ import pytest
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import Counts, parse_release_times
+from meanstream.operators.counters import optimal
 from meanstream.operators.counters.optimal import LONGEST, Optimal, factorize_optimal_counter, optimal_counter_sampling
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.forecast.agents_forecast import forecast_agents_table
@@ -139,3 +140,28 @@ def test_theory_is_lower_with_it() -> None:
               "calibration": "analytic", "composition": "concentrated"}  # fmt: skip
     optimal, root = (forecast_agents_table(counter=name, **common)["oracle"] for name in ("optimal", "toeplitz"))  # type: ignore[arg-type]
     assert np.prod(np.array(optimal) / root) < 0.9
+
+
+def product_one_by_one(a: Floats, b: Floats) -> Floats:
+    """Add one term after the other."""
+    total = np.zeros_like(a)
+    for k in range(len(b)):
+        total += a[:, k][:, None] * b[k]
+    return total
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 39, 40, 41, 80, 81, LONGEST])
+def test_products_have_the_bits_of_terms_that_are_added_one_by_one(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for _ in range(5):
+        a, b = (rng.normal(0, 1, (n, n)) * 10.0 ** rng.integers(-12, 12, (n, n)) for _ in range(2))
+        assert optimal._product(a, b).tobytes() == product_one_by_one(a, b).tobytes()
+
+
+def test_the_factors_in_use_are_those_of_terms_that_are_added_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = factorize_optimal_counter.__wrapped__
+    sampling = AgentsSettings(lower=-30, upper=60, epsilon=1, delta=1e-6).mechanism.sampling
+    fast = make(sampling)
+    monkeypatch.setattr(optimal, "_product", product_one_by_one)
+    for one, other in zip(fast, make(sampling), strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()

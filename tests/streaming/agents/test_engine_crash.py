@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
 from tests.streaming.support.dying import DieAt, Died, lives_of, visited
+from tests.streaming.support.stored_rows import stored_rows
 
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
 POINTS = [point for point in CrashPoint if point not in ON_KAFKA]
@@ -46,11 +46,7 @@ def samples(n: int = 120) -> list[Any]:
 
 
 def ledger(folder: Path) -> list[Any]:
-    connection = sqlite3.connect(folder / "s.db")
-    try:
-        return connection.execute("SELECT * FROM ledger ORDER BY seq").fetchall()
-    finally:
-        connection.close()
+    return stored_rows(folder / "s.db")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -32,6 +31,7 @@ from meanstream.streaming.sources.releases_file import ReleasesFile
 from meanstream.streaming.store.state_store import StoreError
 from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableClock
 from tests.streaming.support.dying import DieAt, Died
+from tests.streaming.support.stored_rows import stored_rows
 
 AGENTS = 12
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
@@ -58,11 +58,7 @@ def new_asking(new_world: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def ledger(folder: Path) -> list[Any]:
-    connection = sqlite3.connect(folder / "s.db")
-    try:
-        return connection.execute("SELECT * FROM ledger ORDER BY seq").fetchall()
-    finally:
-        connection.close()
+    return stored_rows(folder / "s.db")
 
 
 def test_releases_carry_histograms_and_agents_are_told_of_their_own(new_asking: Callable[[str], Any]) -> None:

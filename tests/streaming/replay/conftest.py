@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import open_deployment
+from tests.streaming.support.stored_rows import stored_rows
 
 FIRST = ColumnMapping(id="id")
 MENDED = ColumnMapping(value="amount", time="when", id="id")
@@ -129,12 +129,8 @@ class Deployment:
         return {e["agent"]: (e["n"], round(e["local"], 9)) for e in self.world.events("estimates")}
 
     def ledger(self) -> list[Any]:
-        connection = sqlite3.connect(self.world.folder / "s.db")
-        try:
-            query = "SELECT agent, release_index, input_version, output FROM ledger ORDER BY seq"
-            return connection.execute(query).fetchall()
-        finally:
-            connection.close()
+        rows = stored_rows(self.world.folder / "s.db")
+        return [(agent, index, version, output) for _, agent, index, version, _, _, output, _ in rows]
 
 
 def stopping_after(turns: int) -> Callable[[], bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from meanstream.streaming.store.store_audit import audit_ledger
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import POINTS, DieAt, Died
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, Spoiled, rounds_settings, samples
+from tests.streaming.support.stored_rows import stored_rows
 
 EVERY = ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cummings.ideal")
 
@@ -50,10 +50,7 @@ def stream() -> list[tuple[str, float, float]]:
 
 
 def ledger(folder: Path) -> list[Any]:
-    with sqlite3.connect(folder / "s.db") as connection:
-        rows = connection.execute("SELECT * FROM ledger ORDER BY seq").fetchall()
-    connection.close()
-    return rows
+    return stored_rows(folder / "s.db")
 
 
 def of_a_day(world: RoundsWorld, day: int) -> tuple[WindowRound, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -15,6 +14,7 @@ from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
 from tests.streaming.support.dying import DieAt, Died, lives_of, visited
 from tests.streaming.support.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
+from tests.streaming.support.stored_rows import stored_rows
 from tests.streaming.support.tiny_estimator import TINY
 
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
@@ -43,11 +43,7 @@ def reference(new_rounds: Callable[[str], RoundsWorld]) -> RoundsWorld:
 
 
 def ledger(folder: Path) -> list[Any]:
-    connection = sqlite3.connect(folder / "s.db")
-    try:
-        return connection.execute("SELECT * FROM ledger ORDER BY seq").fetchall()
-    finally:
-        connection.close()
+    return stored_rows(folder / "s.db")
 
 
 @pytest.mark.parametrize("moment", Moment)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meanstream.streaming.events.event_columns import concatenate_columns
 from meanstream.streaming.open_source import open_source
@@ -76,3 +78,32 @@ def test_rounds_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found.append([world.lines(role) for role in ("reports", "means", "dead_letters")])
     assert found[0] == found[1]
     assert len(found[0][1]) == 10
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=6), st.text(max_size=6).map(str.encode), st.text(" ~!ab\n", max_size=300).map(str.encode)
+        )
+    )
+)
+def test_names_that_are_entered_together_are_those_that_are_entered_one_by_one(texts: list[bytes]) -> None:
+    together, alone = directory.NameDirectory(), directory.NameDirectory()
+    codes = together.lookup(pa.array(texts, pa.binary())).tolist()
+    each = [int(alone.lookup(pa.array([text], pa.binary()))[0]) for text in texts]
+    assert codes == each
+    assert (
+        together.names
+        == alone.names
+        == [n for t in dict.fromkeys(texts) if (n := directory._valid_name(t)) is not None]
+    )
+
+
+def test_plain_names_are_names() -> None:
+    """What is entered without a look at each: printable ASCII, not blank, not too long."""
+    for text in (
+        [bytes([byte]) for byte in range(256)] + [b"x" * n for n in (255, 256, 257)] + [b"", b" ", b" x\n", b"\nx"]
+    ):
+        plain = directory._all_plain(pa.array([b"ok", text], pa.binary()))
+        assert not plain or directory._valid_name(text) is not None
+    assert directory._all_plain(pa.array([bytes([byte]) for byte in range(33, 127)]))

@@ -201,7 +201,7 @@ def _other(column: str) -> str:
     """SQL of another value of a column's kind."""
     if column in ("number", "seq"):
         return f"{column} + 1000"
-    if column in ("data", "value", "lines"):
+    if column in ("data", "value", "lines", "names", "chain"):
         return f"CAST(substr({column}, 2) || x'00' AS BLOB)"
     return f"{column} || 'x'"
 
@@ -224,12 +224,12 @@ def _recover(path: Path) -> None:
     "change",
     [
         "UPDATE chunks SET number = CASE number WHEN 0 THEN 1000 ELSE 0 END WHERE kind = 'agent ids'",
-        "UPDATE agents SET name = CASE number WHEN 0 THEN 'agent 1?' WHEN 1 THEN 'agent 0' ELSE name END",
+        "UPDATE agents SET names = CAST(replace(names, 'agent 1', 'agent 1?') AS BLOB)",
         "UPDATE state SET value = (SELECT value FROM state WHERE name = 'delivered') WHERE name = 'engine'",
         "DELETE FROM state",
         "DELETE FROM chunks",
         "DROP TRIGGER ledger_stays",
-        "CREATE INDEX mine ON ledger (time)",
+        "CREATE INDEX mine ON ledger (chain)",
         "PRAGMA application_id = 1",
         "PRAGMA user_version = 1",
         "PRAGMA user_version = 2",
@@ -286,7 +286,7 @@ def test_an_older_state_of_one_piece_is_found(new_world: Callable[[str], Any]) -
 
 def test_a_reader_finds_damage_too(stopped: Trials) -> None:
     path = stopped.left.folder / "s.db"
-    _execute(path, "DELETE FROM agents WHERE number = 2")
+    _execute(path, "DELETE FROM agents WHERE number = 0")
     store = Store.read(path)
     with pytest.raises(StoreError, match="a fault in agents"):
         store.agents()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.store.layout import TABLES
+from meanstream.streaming.store.ledger_blocks import pack_ledger_rows, unpack_ledger_rows
+from meanstream.streaming.store.ledger_chain import LedgerColumns
 from meanstream.streaming.store.ledger_reader import LedgerFaultError
 from meanstream.streaming.store.spend_ledger import CHUNK
 from meanstream.streaming.store.state_store import DamagedStoreError, Store
@@ -34,17 +37,28 @@ def spoil(path: Path, *changes: tuple[str, tuple[Any, ...]]) -> None:
     connection.close()
 
 
-def _column(path: Path, name: str) -> list[Any]:
+def blocks(path: Path) -> dict[int, tuple[bytes, bytes]]:
+    """The blocks of a ledger by their last row: the chain's value, and the rows."""
     connection = sqlite3.connect(path)
-    found = [value for (value,) in connection.execute(f"SELECT {name} FROM ledger ORDER BY seq")]  # noqa: S608
+    found = {last: (chain, data) for last, chain, data in connection.execute("SELECT * FROM ledger ORDER BY last")}
     connection.close()
     return found
+
+
+def repack(path: Path, row: int, column: str, value: Any) -> None:
+    """Change one value of one row, and seal its block as if it had been written so; the chain stays."""
+    last = min(last for last in blocks(path) if last >= row)
+    found = unpack_ledger_rows(blocks(path)[last][1], last=last)
+    values = list(getattr(found, column))
+    values[row - found.seq[0]] = value
+    data = pack_ledger_rows(replace(found, **{column: values}))
+    spoil(path, ("UPDATE ledger SET data = ? WHERE last = ?", (data, last)))
 
 
 def fault_of(path: Path) -> int:
     """The row at which the ledger's fault is; everything that reads the ledger finds it."""
     with pytest.raises(
-        LedgerFaultError, match=r"^store must be undamaged, got a fault in row \d+ .*of the ledger of '.*'$"
+        LedgerFaultError, match=r"^store must be undamaged, got a fault in rows? \d+.* of the ledger of '.*'$"
     ) as caught:
         audit_ledger(path)
     with pytest.raises(DamagedStoreError):
@@ -64,62 +78,100 @@ def other(value: Any, at: int) -> Any:
     return struct.unpack(kind, other(struct.pack(kind, value), at))[0]
 
 
-@pytest.mark.parametrize("column", ["agent", "release_index", "input_version", "charge", "time", "output", "chain"])
-def test_any_changed_byte_of_a_row_is_found_and_named(column: str, filled: Path) -> None:
+LAST = {1: 4, 5: 7, 8: 11}
+"""First and last row of each block."""
+
+
+@pytest.mark.parametrize("column", ["chain", "data"])
+def test_any_changed_byte_of_a_block_is_found_and_named(column: str, filled: Path) -> None:
+    sound = filled.read_bytes()
+    for first, last in LAST.items():
+        value = blocks(filled)[last][column == "data"]
+        for at in range(len(value)):
+            change = f"UPDATE ledger SET {column} = ? WHERE last = ?"  # noqa: S608
+            spoil(filled, (change, (other(value, at), last)))
+            with pytest.raises(
+                LedgerFaultError, match=rf"got a fault in rows {first} to {last} of the ledger"
+            ) as at_it:
+                audit_ledger(filled)
+            assert at_it.value.row == first
+            filled.write_bytes(sound)
+        spoil(filled, (f"UPDATE ledger SET {column} = ? WHERE last = ?", (value[:-1], last)))  # noqa: S608
+        assert fault_of(filled) == first
+        filled.write_bytes(sound)
+
+
+@pytest.mark.parametrize("column", ["agent", "release_index", "input_version", "charge", "time", "output"])
+def test_any_changed_value_of_a_row_in_a_sealed_block_is_found(column: str, filled: Path) -> None:
+    """The chain proves each row: a block that is sound in itself does not follow on what was before it."""
     sound = filled.read_bytes()
     for row in (1, 4, 6, 11):  # the fourth is of the last agent: the number after it is nobody's
-        value = _column(filled, column)[row - 1]
+        (block,) = [(first, last) for first, last in LAST.items() if first <= row <= last]
+        found = unpack_ledger_rows(blocks(filled)[block[1]][1], last=block[1])
+        value = getattr(found, column)[row - block[0]]
         for at in range(len(value) if isinstance(value, bytes) else 8):
-            change = f"UPDATE ledger SET {column} = ? WHERE seq = ?"  # noqa: S608
-            spoil(filled, (change, (other(value, at), row)))
-            assert fault_of(filled) == row
+            repack(filled, row, column, other(value, at))
+            assert fault_of(filled) == block[0]
             filled.write_bytes(sound)
 
 
-@pytest.mark.parametrize("row", range(1, 12))
-def test_a_row_that_is_gone_or_moved_is_found_and_named(row: int, filled: Path) -> None:
-    sound = filled.read_bytes()
-    spoil(filled, ("DELETE FROM ledger WHERE seq = ?", (row,)))
-    assert fault_of(filled) == row
+@pytest.mark.parametrize("first", LAST)
+def test_a_block_that_is_gone_or_moved_is_found_and_named(first: int, filled: Path) -> None:
+    sound, last = filled.read_bytes(), LAST[first]
+    spoil(filled, ("DELETE FROM ledger WHERE last = ?", (last,)))
+    assert fault_of(filled) == first
     filled.write_bytes(sound)
-    close_gap = "UPDATE ledger SET seq = seq - 1 WHERE seq > ?"
-    spoil(filled, ("DELETE FROM ledger WHERE seq = ?", (row,)), (close_gap, (row,)))
-    assert fault_of(filled) == row
-    for new in {1, 7, 11} - {row}:
+    size = last - first + 1
+    close_gap = ("UPDATE ledger SET last = last - ? WHERE last > ?", (size, last))
+    spoil(filled, ("DELETE FROM ledger WHERE last = ?", (last,)), close_gap)
+    assert fault_of(filled) == first
+    for start in set(LAST) - {first}:
         filled.write_bytes(sound)
-        moves = [(99, new), (new, row), (row, 99)]
-        spoil(filled, *(("UPDATE ledger SET seq = ? WHERE seq = ?", move) for move in moves))
-        assert fault_of(filled) == min(new, row)
+        moves = [(99, LAST[start]), (LAST[start], last), (last, 99)]
+        spoil(filled, *(("UPDATE ledger SET last = ? WHERE last = ?", move) for move in moves))
+        assert fault_of(filled) == min(start, first)
 
 
-def test_rows_that_are_cut_off_or_added_are_found_and_named(filled: Path) -> None:
+def test_rows_that_are_left_out_of_a_block_are_found(filled: Path) -> None:
     sound = filled.read_bytes()
-    for left in (0, 5, 10):
-        spoil(filled, ("DELETE FROM ledger WHERE seq > ?", (left,)))
+    for first, last in LAST.items():
+        found = unpack_ledger_rows(blocks(filled)[last][1], last=last)
+        for left in (slice(1, None), slice(None, -1), slice(0)):
+            data = pack_ledger_rows(LedgerColumns(*(column[left] for column in found.columns())))
+            spoil(filled, ("UPDATE ledger SET data = ? WHERE last = ?", (data, last)))
+            assert fault_of(filled) == first
+            filled.write_bytes(sound)
+
+
+def test_blocks_that_are_cut_off_or_added_are_found_and_named(filled: Path) -> None:
+    sound = filled.read_bytes()
+    for left in (0, 4, 7):
+        spoil(filled, ("DELETE FROM ledger WHERE last > ?", (left,)))
         assert fault_of(filled) == left + 1
         with pytest.raises(LedgerFaultError, match=rf"row {left + 1} \(missing\) of the ledger"):
             open_store(filled.parent)
         filled.write_bytes(sound)
-    copied = (
-        "INSERT INTO ledger SELECT 12, agent, release_index, input_version, charge, time, output, chain FROM ledger"
-    )
-    spoil(filled, (f"{copied} WHERE seq = 11", ()))
+    spoil(filled, ("INSERT INTO ledger SELECT 15, chain, data FROM ledger WHERE last = 11", ()))
     assert fault_of(filled) == 12
     with pytest.raises(LedgerFaultError, match=r"row 12 \(added\) of the ledger"):
         open_store(filled.parent)
 
 
+def test_rows_after_any_number_are_given(filled: Path) -> None:
+    store = Store.read(filled)
+    every = store.ledger.after(0)
+    assert len(every) == 11
+    for seq in range(12):
+        assert store.ledger.after(seq) == every[seq:]
+        assert [n for block in store.ledger.verified(seq) for n in block.rows.seq] == list(range(seq + 1, 12))
+    store.close()
+
+
 def test_a_name_that_was_changed_is_found(filled: Path) -> None:
-    spoil(filled, ("UPDATE agents SET name = 'bill' WHERE number = 1", ()))
+    spoil(filled, ("UPDATE agents SET names = CAST(replace(names, 'bob b', 'bill') AS BLOB)", ()))
     for read in (audit_ledger, agents_budgets):
         with pytest.raises(DamagedStoreError, match="got a fault in agents"):
             read(filled)
-
-
-def test_the_first_bad_row_is_named_as_its_release(filled: Path) -> None:
-    spoil(filled, ("UPDATE ledger SET output = x'00' WHERE seq IN (2, 5)", ()))
-    with pytest.raises(LedgerFaultError, match=r"got a fault in row 2 \(bob%20b:1\) of the ledger of"):
-        audit_ledger(filled)
 
 
 def forge(path: Path, change: Callable[[Store], None]) -> None:
@@ -131,14 +183,14 @@ def forge(path: Path, change: Callable[[Store], None]) -> None:
 
 
 def cut_off(store: Store) -> None:
-    """Take the last two rows away, and seal what is left."""
+    """Take the last block away, and seal what is left."""
     for name in ("ledger_stays", "ledger_keeps"):
         store._database.execute(f"DROP TRIGGER {name}")
-    store._database.execute("DELETE FROM ledger WHERE seq > 9")
+    store._database.execute("DELETE FROM ledger WHERE last > 7")
     head = store.ledger.head()
-    (chain,) = store._database.rows("SELECT chain FROM ledger WHERE seq = 9")[0]
-    store.put_state("ledger", {**head.plain(), "rows": 9, "chain": chain.hex()})
-    store.put_chunk("spent", 0, {"count": np.array([3, 4, 2] + [0] * (CHUNK - 3), np.int32)})
+    (chain,) = store._database.rows("SELECT chain FROM ledger WHERE last = 7")[0]
+    store.put_state("ledger", {**head.plain(), "rows": 7, "chain": chain.hex()})
+    store.put_chunk("spent", 0, {"count": np.array([2, 4, 1] + [0] * (CHUNK - 3), np.int32)})
     for name in ("ledger_stays", "ledger_keeps"):
         store._database.execute(TABLES[name])
 
@@ -147,13 +199,13 @@ def test_a_forged_ledger_is_found_by_what_was_noted(filled: Path) -> None:
     before = audit_ledger(filled)
     forge(filled, cut_off)
     cut = audit_ledger(filled)
-    assert cut.rows == 9
+    assert cut.rows == 7
     for noted in (NotedLedger(rows=11), NotedLedger(head=before.head), NotedLedger(11, before.head)):
-        with pytest.raises(OtherLedgerError, match=r"ledger must have .*got (9|none)$"):
+        with pytest.raises(OtherLedgerError, match=r"ledger must have .*got (7|none)$"):
             audit_ledger(filled, noted)
-    with pytest.raises(OtherLedgerError, match=r"must have the noted head at row 9, got [0-9a-f]{64}"):
-        audit_ledger(filled, NotedLedger(9, before.head))
-    assert audit_ledger(filled, NotedLedger(9, cut.head)) == cut
+    with pytest.raises(OtherLedgerError, match=r"must have the noted head at row 7, got [0-9a-f]{64}"):
+        audit_ledger(filled, NotedLedger(7, before.head))
+    assert audit_ledger(filled, NotedLedger(7, cut.head)) == cut
 
 
 def test_a_noted_ledger_stays_a_prefix(filled: Path) -> None:

@@ -305,5 +305,7 @@ def test_a_changed_ledger_is_not_reported(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", rows=200)
     run_agents(tmp_path)
     spoil_row(tmp_path / "state.db", 2)
-    assert "row 2" in meanstream("report", str(tmp_path / "out.html"), "--store", str(tmp_path / "state.db")).message
+    assert (
+        "rows 1 to " in meanstream("report", str(tmp_path / "out.html"), "--store", str(tmp_path / "state.db")).message
+    )
     assert not (tmp_path / "out.html").exists()

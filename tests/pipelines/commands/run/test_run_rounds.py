@@ -302,7 +302,7 @@ def test_a_changed_report_in_the_ledger_is_found(folder: Path) -> None:
     spoil_row(folder / "rounds.db", 3)
     ran = meanstream("ledger", "verify", "--store", str(folder / "rounds.db"))
     assert ran.code == 1
-    assert b"row 3" in ran.err
+    assert b"rows 1 to " in ran.err
 
 
 def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None:
