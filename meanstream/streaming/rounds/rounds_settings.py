@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -51,7 +52,7 @@ NO_ORDER = "users of a window would have to wait for the answer of the one befor
 """Why what windows carry on is not carried between two sides."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RoundsSettings:
     """Plain data, public: which mean of which values, how it is protected and estimated.
 
@@ -175,12 +176,16 @@ epsilon 1), got None
             )
             require(self.horizon is not None and self.horizon >= overlap, "user_budget", need, budget)
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Give the fields alone to another process, which derives the rest again."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
     def windows(self) -> Windows:
         """How event time is cut."""
         return Windows.parse(self.window)
 
-    @property
+    @cached_property
     def grid(self) -> Grid:
         """The grid on which values, or the features of values that the estimator sums up, are held."""
         if self.categories is not None:
@@ -279,16 +284,26 @@ epsilon 1), got None
         """Give what the users' and the statistician's side must agree on, as plain data."""
         return {name: value for name, value in self.plain().items() if name not in HOST_ONLY}
 
+    @cached_property
+    def protocol_bytes(self) -> bytes:
+        """The same as canonical bytes; made once, because each round needs them many times."""
+        return canonical(self.protocol())
+
+    @cached_property
+    def protocol_hash(self) -> str:
+        """SHA-256 of these bytes, in hexadecimal digits."""
+        return hashlib.sha256(self.protocol_bytes).hexdigest()
+
     def digest(self) -> str:
         """Name the protocol: eight hexadecimal digits, of which no two protocols are likely to share all."""
-        return hashlib.sha256(canonical(self.protocol())).hexdigest()[:8]
+        return self.protocol_hash[:8]
 
     def design_users(self, counted: int) -> int:
         """Tell for how many users the estimator of a window is designed, if that many take part."""
         if self.users is not None:
             return self.users
         unit = 10 ** max(len(str(counted)) - DIGITS, 0)
-        return max(int(counted // unit * unit), design_least_users(canonical(self.protocol())))
+        return max(int(counted // unit * unit), design_least_users(self.protocol_bytes))
 
     def estimator_for(self, counted: int) -> Estimator:
         """Design the estimator for a window in which that many users take part; remembered by the designed number.
@@ -299,7 +314,7 @@ epsilon 1), got None
             If an option is out of range, or not one of the estimator's; of a curator's, if epsilon is so small that
             float64 would add more than a hundredth of it.
         """
-        estimator = designed_estimator(canonical(self.protocol()), self.design_users(counted))
+        estimator = designed_estimator(self.protocol_bytes, self.design_users(counted))
         if is_central(estimator):
             central_numeric_cost(estimator)
         return estimator
@@ -411,6 +426,5 @@ def settings_round_noise(
     another epsilon, or another window of the same stage, would scale the same draws, and two reports would solve for
     the user's mean.
     """
-    protocol = hashlib.sha256(canonical(settings.protocol())).hexdigest()
     shaped = hashlib.sha256(canonical(design or {})).hexdigest()
-    return KeyedNoise.of_judged_key(secret, deployment=protocol, purpose=f"round {name} {shaped}")
+    return KeyedNoise.of_judged_key(secret, deployment=settings.protocol_hash, purpose=f"round {name} {shaped}")

@@ -27,7 +27,7 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings, settings
 from meanstream.streaming.rounds.window_widths import Window
 
 MAX_DESCRIBED = 64
-_described: dict[tuple[bytes, int], dict[str, Any]] = {}
+_described: dict[tuple[bytes, bytes, int], dict[str, Any]] = {}
 """What estimators say of themselves, by protocol, what is carried, and number of users."""
 
 
@@ -83,7 +83,7 @@ class WindowRound:
     @cached_property
     def _design(self) -> dict[str, Any]:
         users = self.settings.design_users(self.users)
-        key = (canonical([self.settings.protocol(), self.carried]), users)
+        key = (self.settings.protocol_bytes, canonical(self.carried), users)
         if key not in _described:  # a description can take as long as a round, and a host asks for many
             if len(_described) >= MAX_DESCRIBED:
                 _described.clear()

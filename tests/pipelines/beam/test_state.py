@@ -381,11 +381,12 @@ def test_what_waits_to_be_joined_is_known_again() -> None:
     assert [shard for shard, _ in join.process(good, ON_TIME)] == [5]
 
 
-def _marked(owner: StateOwner) -> Iterator[tuple[int, list[UserBatch]]]:
-    step = state.MarkKeys(owner)
+def _marked(owner: StateOwner) -> Iterator[tuple[tuple[int, int], list[UserBatch]]]:
+    step = state.MarkKeys(owner, len)
     step.setup()
     for key, batch in step.process((5, users())):
-        assert 0 <= key < 2**63
+        assert 0 <= key[0] < 2**63
+        assert key[1] == len(batch)
         yield key, [batch]
 
 

@@ -6,7 +6,7 @@ secret, name or number of shards, a release id would get a second value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,18 +114,27 @@ class StateMark:
 
 
 class MarkKeys(Step):
-    """Data to keys that say what made them: what waits in a runner's own state to be grouped is known again."""
+    """Data to keys that say what made them: what waits in a runner's own state to be grouped is known again.
 
-    def __init__(self, owner: StateOwner) -> None:
+    Parameters
+    ----------
+    owner : StateOwner
+        What makes them.
+    part : function
+        From data to a whole number; data of one key and different numbers need not meet.
+    """
+
+    def __init__(self, owner: StateOwner, part: Callable[[Any], int]) -> None:
         self._owner = owner
+        self._part = part
 
     def setup(self) -> None:
         """Make the mark."""
         self._mark = self._owner.mark()
 
-    def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, Any]]:
+    def process(self, element: tuple[int, Any]) -> Iterator[tuple[tuple[int, int], Any]]:
         """Mark one."""
-        yield self._mark.key(element[0]), element[1]
+        yield (self._mark.key(element[0]), self._part(element[1])), element[1]
 
 
 def _holds(state: Any) -> bool:

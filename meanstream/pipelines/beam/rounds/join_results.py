@@ -8,6 +8,7 @@ import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 -
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
 from meanstream.pipelines.beam.keyed_state.beam_state import MarkKeys, StateOwner
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
+from meanstream.pipelines.beam.rounds.known_results import known_round_key
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, JoinSessions
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
@@ -42,7 +43,8 @@ class JoinUsers(beam.PTransform):  # type: ignore[misc]
             JoinBatches(settings, self._shards, self._owner, most=of_window),
             EnforceBudget(settings, self._owner, most=of_slot),
         )
-        marked = pcoll | "Mark" >> beam.ParDo(MarkKeys(self._owner)).with_output_types(tuple[int, ForRound])
+        mark = MarkKeys(self._owner, _any_round if session else _of_round)
+        marked = pcoll | "Mark" >> beam.ParDo(mark).with_output_types(tuple[tuple[int, int], ForRound])
         placed = marked | "Place" >> (JoinSessions(settings) if session else CarryRounds(settings, late_panes=True))
         joined = placed | "Shuffle" >> beam.GroupByKey() | "Join" >> beam.ParDo(join).with_output_types(keyed)
         if session:
@@ -56,3 +58,12 @@ class JoinUsers(beam.PTransform):  # type: ignore[misc]
             | "Budget" >> beam.ParDo(budget).with_output_types(keyed)
             | "Carry paid" >> CarryRounds(settings)
         )
+
+
+def _of_round(part: ForRound) -> int:
+    return known_round_key(part.window)
+
+
+def _any_round(_part: ForRound) -> int:
+    """Of sessions: nobody knows yet which of them are one."""
+    return 0

@@ -8,8 +8,8 @@ the window that carries the round. The order within a group is anyone's: what th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -22,8 +22,14 @@ import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 -
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.rounds.rounds_coders import StageFindingsCoder, StageResultCoder
-from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, UserBatch
-from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, carried_in_window
+from meanstream.pipelines.beam.rounds.rounds_elements import (
+    ReportBatch,
+    StageFindings,
+    StageTally,
+    UserBatch,
+    join_user_records,
+)
+from meanstream.pipelines.beam.rounds.rounds_windows import MILLI, CarryRounds, carried_in_window
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
@@ -34,6 +40,17 @@ FINDINGS, ESTIMATES = "findings", "estimates"
 _ELEMENT, _FINDINGS, _RESULT = b"e", b"f", b"r"
 _EITHER = tuple[int, bytes]
 
+SMALL = 4000
+"""Batches of fewer users share the first key of their round: a group costs a runner more than their reports."""
+
+
+class Spot(NamedTuple):
+    """Where an element goes: the window of its round, a whole number, and how many users it holds."""
+
+    window: Window
+    number: int
+    size: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
@@ -43,30 +60,43 @@ class Placing:
     ----------
     kind : type
         Of the elements; it has a coder.
-    key : function
-        From an element to a whole number, always the same.
+    spot : function
+        From an element to its place, always the same.
     keys : int
         Numbers are taken modulo this.
+    join : function, optional
+        From elements at one key to fewer.
     """
 
     kind: Any
-    key: Callable[[Any], int]
+    spot: Callable[[Any], Spot]
     keys: int
+    join: Callable[[list[Any]], list[Any]] | None = None
 
 
 def known_users_by_shard(shards: int) -> Placing:
-    """Private: batches of users at their shard."""
-    return Placing(kind=tuple[int, UserBatch], key=_shard, keys=shards)
+    """Private: batches of users at their shard, or together where they are small."""
+    return Placing(kind=tuple[int, UserBatch], spot=_shard, keys=shards, join=_together)
 
 
 def known_reports_by_shard(shards: int) -> Placing:
-    """Public: batches of reports at the shard of their first user."""
-    return Placing(kind=ReportBatch, key=_first_user, keys=shards)
+    """Public: batches of reports at the shard of their first user, or together where they are small."""
+    return Placing(kind=ReportBatch, spot=_first_user, keys=shards)
 
 
 def known_at_one_worker(kind: type) -> Placing:
     """Give few elements, a round at a time, to one worker."""
-    return Placing(kind=kind, key=_nothing, keys=1)
+    return Placing(kind=kind, spot=_first, keys=1)
+
+
+def known_shards(settings: RoundsSettings, shards: int) -> int:
+    """Give the number of parts of a round: one where few users are declared, however many really come."""
+    return 1 if settings.users is not None and settings.users < SMALL else shards
+
+
+def known_round_key(window: Window, number: int = 0, keys: int = 1) -> int:
+    """Name a group of a round: with the window in it a runner has few windows for a key, which it looks through."""
+    return (window.end // MILLI * keys + number) % 2**62
 
 
 class WithFindings(beam.PTransform):  # type: ignore[misc]
@@ -112,14 +142,15 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
         given, step = pcoll, beam.ParDo(self._dofn)
         if self._findings is not None or self._results is not None:
             told = self._results is not None
-            given, step = self._grouped(pcoll), beam.ParDo(_Apply(self._dofn, self._placing.kind, results=told))
+            given, step = self._grouped(pcoll), beam.ParDo(_Apply(self._dofn, self._placing, results=told))
         if self._out is None:
             return known_findings_and_estimates(given | "Apply" >> step.with_outputs(FINDINGS, main=ESTIMATES))
         return given | "Apply" >> step.with_output_types(self._out)
 
     def _grouped(self, pcoll: beam.PCollection) -> beam.PCollection:
-        settings, keys = self._settings, self._placing.keys
-        elements = pcoll | "Elements" >> beam.ParDo(_ElementBytes(self._placing)).with_output_types(_EITHER)
+        settings, keys = self._settings, known_shards(self._settings, self._placing.keys)
+        placing = replace(self._placing, keys=keys)
+        elements = pcoll | "Elements" >> beam.ParDo(_ElementBytes(placing)).with_output_types(_EITHER)
         either = [elements | "Carry" >> CarryRounds(settings)]
         if self._findings is not None:
             findings = self._findings | "To all" >> beam.ParDo(_FindingsToAll(keys)).with_output_types(_EITHER)
@@ -151,11 +182,17 @@ class _ElementBytes(Step):
 
     def process(self, element: Any) -> Iterator[tuple[int, bytes]]:
         """Key one."""
-        yield self._placing.key(element) % self._placing.keys, _ELEMENT + self._coder.encode(element)
+        keys, (window, number, size) = self._placing.keys, self._placing.spot(element)
+        key = known_round_key(window, number % keys if size >= SMALL else 0, keys)
+        yield key, _ELEMENT + self._coder.encode(element)
 
 
 class _FindingsToAll(Step):
-    """Public: findings to every key."""
+    """Public: findings to every key that their round may have; those of a small round to the first.
+
+    The number of users is rounded down to two digits, by less than a tenth: a round of half of `SMALL` has no batch of
+    `SMALL` users.
+    """
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -163,8 +200,8 @@ class _FindingsToAll(Step):
     def process(self, element: StageFindings) -> Iterator[tuple[int, bytes]]:
         """Copy them."""
         encoded = _FINDINGS + StageFindingsCoder().encode(element)
-        for key in range(self._keys):
-            yield key, encoded
+        for number in range(self._keys if element.users >= SMALL // 2 else 1):
+            yield known_round_key(element.window, number, self._keys), encoded
 
 
 class _ResultsToAll(Step):
@@ -176,22 +213,23 @@ class _ResultsToAll(Step):
 
     def process(self, element: StageResult) -> Iterator[TimestampedValue]:
         """Copy them."""
-        encoded = _RESULT + StageResultCoder().encode(element)
-        for key in range(self._keys):
-            yield carried_in_window(self._settings, (key, encoded), Window.between(element.start, element.end))
+        encoded, window = _RESULT + StageResultCoder().encode(element), Window.between(element.start, element.end)
+        for number in range(self._keys):
+            keyed = known_round_key(window, number, self._keys), encoded
+            yield carried_in_window(self._settings, keyed, window)
 
 
 class _Apply(Step):
     """The wrapped DoFn, element by element."""
 
-    def __init__(self, dofn: beam.DoFn, kind: Any, *, results: bool = False) -> None:
+    def __init__(self, dofn: beam.DoFn, placing: Placing, *, results: bool = False) -> None:
         self._dofn = dofn
-        self._kind = kind
+        self._placing = placing
         self._results = results
 
     def setup(self) -> None:
         """Find the coder; let the wrapped one begin."""
-        self._coder = _coder_of(self._kind)
+        self._coder = _coder_of(self._placing.kind)
         self._dofn.setup()
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
@@ -204,23 +242,32 @@ class _Apply(Step):
         told: list[Any] = [StageFindingsCoder().decode(known[0]) if known else None]
         if self._results:  # in one order: of two results of a stage, every worker and every retry takes the same
             told.append([StageResultCoder().decode(one) for one in sorted(sorts[_RESULT])])
-        for one in sorts[_ELEMENT]:
-            yield from self._dofn.process(self._coder.decode(one), *told)
+        elements = [self._coder.decode(one) for one in sorts[_ELEMENT]]
+        for one in elements if self._placing.join is None else self._placing.join(elements):
+            yield from self._dofn.process(one, *told)
 
 
 def _coder_of(kind: Any) -> Coder:
     return typecoders.registry.get_coder(convert_to_beam_type(kind))
 
 
-def _shard(element: tuple[int, UserBatch]) -> int:
-    return element[0]
+def _shard(element: tuple[int, UserBatch]) -> Spot:
+    return Spot(element[1].window, element[0], len(element[1]))
 
 
-def _first_user(element: ReportBatch) -> int:
+def _first_user(element: ReportBatch) -> Spot:
     if not len(element.names):
-        return 0
-    return int(keyed_owner_words([element.names[0].as_py()])[0, 1] & np.uint64(2**63 - 1))
+        return Spot(element.window, 0, 0)
+    number = int(keyed_owner_words([element.names[0].as_py()])[0, 1] & np.uint64(2**63 - 1))
+    return Spot(element.window, number, len(element.names))
 
 
-def _nothing(_element: Any) -> int:
-    return 0
+def _first(element: StageTally | StageFindings | None) -> Spot:
+    return Spot(Window(0, 0) if element is None else element.window, 0, 0)
+
+
+def _together(elements: list[tuple[int, UserBatch]]) -> list[tuple[int, UserBatch]]:
+    """Private: batches of different users of one round as one."""
+    if len(elements) < 2:
+        return elements
+    return [(elements[0][0], join_user_records([batch for _, batch in elements]))]

@@ -19,6 +19,8 @@ from meanstream.pipelines.beam.rounds.known_results import (
     WithFindings,
     known_at_one_worker,
     known_reports_by_shard,
+    known_round_key,
+    known_shards,
     known_users_by_shard,
 )
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, ReportBatch, StageFindings, StageTally
@@ -31,6 +33,7 @@ from meanstream.pipelines.beam.rounds.stages_on_beam import (
     TallyStage,
 )
 from meanstream.pipelines.beam.rounds.summaries_on_beam import SumBatches
+from meanstream.pipelines.beam.worker.beam_steps import discreet_step
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
@@ -86,7 +89,8 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     secret : SecretLocation, optional
         Where workers find the secret, which is part of what state begins with, and keys the hash of ids.
     shards : int
-        Into how many parts the users are split by hash: the most workers that can share a window's users.
+        Into how many parts the users are split by hash: the most workers that can share a window's users. One where
+        fewer than 4,000 users are declared.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         self._max_users = most
         self._settings = settings
         self._secret = secret or SecretLocation()
-        self._shards = shards
+        self._shards = known_shards(settings, shards)
         usual = SampleFields(agent="user", value=settings.values or "value")
         self._intake = SampleIntake.of(
             as_kind("fields", fields or usual, SampleFields),
@@ -184,7 +188,7 @@ class AggregateReports(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Tally each batch, add up the tallies."""
-        return pcoll | "Tally" >> self._tally | "Add" >> _added_up()
+        return pcoll | "Tally" >> self._tally | "Add" >> _AddUp()
 
 
 class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
@@ -244,7 +248,7 @@ class CountedUsers(beam.PTransform):  # type: ignore[misc]
         """Count, then round down."""
         counts = pcoll | "Count" >> beam.ParDo(CountUsers()).with_output_types(StageTally)
         design = beam.ParDo(DesignFor(self._settings)).with_output_types(StageFindings)
-        return counts | "Add" >> _added_up() | "Design" >> design
+        return counts | "Add" >> _AddUp() | "Design" >> design
 
 
 def rounds_part_answers(
@@ -263,8 +267,20 @@ def rounds_part_answers(
     return both[0], both[1]
 
 
-def _added_up() -> beam.PTransform:
-    return beam.CombineGlobally(SumTallies()).without_defaults().with_output_types(StageTally)
+class _AddUp(beam.PTransform):  # type: ignore[misc]
+    """Public: the tallies of each round added up, at a key of its own."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Key, add, and take the key off."""
+        keyed = pcoll | "Key" >> beam.Map(_by_round).with_output_types(tuple[int, StageTally])
+        return (
+            keyed | "Sum" >> beam.CombinePerKey(SumTallies()) | "Rounds" >> beam.Values().with_output_types(StageTally)
+        )
+
+
+@discreet_step
+def _by_round(tally: StageTally) -> tuple[int, StageTally]:
+    return known_round_key(tally.window), tally
 
 
 def rounds_part_stages(settings: RoundsSettings, max_stages: int | None) -> int:

@@ -135,9 +135,11 @@ class JoinBatches(Step):
         self._late, self._again = (metric_counter("rejected_", why, private=True) for why in ("late", "duplicate"))
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
 
-    def process(self, element: tuple[int, Iterable[ForRound]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
+    def process(
+        self, element: tuple[tuple[int, int], Iterable[ForRound]], pane: Any = beam.DoFn.PaneInfoParam
+    ) -> Iterator[Any]:
         """Join what is on time."""
-        shard, batches = self._mark.shard(element[0]), list(element[1])
+        shard, batches = self._mark.shard(element[0][0]), list(element[1])
         if pane.timing in (PaneInfoTiming.EARLY, PaneInfoTiming.LATE) or pane.index > 0:
             self._late.inc(sum(batch.n_samples for batch in batches))
             return

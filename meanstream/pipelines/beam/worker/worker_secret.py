@@ -118,4 +118,9 @@ def _from_variable(name: str) -> bytes:
     text = os.environ.get(name)
     if text is None:
         raise ValueError(f"secret must be in the environment of every worker, got no {name}")
+    return _of_text(text, name)
+
+
+@lru_cache(maxsize=16)
+def _of_text(text: str, name: str) -> bytes:
     return require_secret_key(os.fsencode(text), name)

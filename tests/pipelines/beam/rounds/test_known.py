@@ -68,11 +68,17 @@ WANTED = sorted((window.start, name, users) for window, users in zip(DAYS, (10, 
 
 
 @pytest.mark.parametrize("keys", [1, 3, 8])
-def test_every_element_meets_the_findings_of_its_round_or_none(keys: int) -> None:
+@pytest.mark.parametrize("small", [0, 1, 20, known.SMALL])
+def test_every_element_meets_the_findings_of_its_round_or_none(
+    keys: int, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a batch of one user and a round of ten are small or not."""
+    monkeypatch.setattr(known, "SMALL", small)
     assert met(keys) == WANTED
 
 
 def test_findings_that_do_not_reach_every_key_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "SMALL", 0)
     every = known._FindingsToAll.process
 
     def first(self: Any, element: StageFindings) -> Iterator[tuple[int, bytes]]:
@@ -157,7 +163,7 @@ def test_findings_come_in_any_place_and_once() -> None:
         def process(self, element: Any, findings: Any = None) -> Iterator[Any]:
             yield element, findings
 
-    apply = known._Apply(Pairs(), StageTally)
+    apply = known._Apply(Pairs(), placing)
     apply.setup()
     for either in ([found, element, element], [element, found, element], [element, element, found]):
         assert list(apply.process((key, either))) == [(tally, FOUND[0])] * 2

@@ -44,16 +44,17 @@ def least(users: list[str], shards: int, most: int) -> set[str]:
     return {name for part in taken.values() for name in part}
 
 
-@pytest.mark.parametrize("window", ["1d", "session:7h"])
-def test_without_a_budget_each_window_has_room_for_so_many(window: str) -> None:
-    settings = rounds_settings(window=window, estimator="one_shot", users=400)
+@pytest.mark.parametrize(("window", "users", "parts"), [("1d", None, 4), ("session:7h", None, 4), ("1d", 400, 1)])
+def test_without_a_budget_each_window_has_room_for_so_many(window: str, users: int | None, parts: int) -> None:
+    """Where few users are declared, they are in one part."""
+    settings = rounds_settings(window=window, estimator="one_shot", users=users)
     summarize = SummarizeUsers(settings, EngineOptions(max_agents=82), shards=4)
     orders = [USERS, USERS[::-1]]
     found = [run([day(0, order), day(0, order[:50])], summarize) for order in orders]
     for batches, counters in found:
-        kept = least(USERS, 4, 21)
+        kept = least(USERS, parts, -(-82 // parts))
         assert set().union(*windows_of(batches).values()) == kept
-        assert len(kept) == 84  # a part is rounded up
+        assert len(kept) == (84 if parts == 4 else 82)  # a part is rounded up
         again = sum(name in kept for name in orders[0 if batches is found[0][0] else 1][:50])
         assert counters["rejected_too_many_agents"] == 450 - len(kept) - again
 

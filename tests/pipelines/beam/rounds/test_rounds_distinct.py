@@ -193,7 +193,7 @@ def test_a_copy_behind_the_release_is_late(timing: int, counted: tuple[int, int]
     join._again, join._late = counters
     keyed = agent_batch(["a", "b", "a"], [1.0, 2.0, 1.0], [1.0, 2.0, 1.0], ids=["1", "2", "1"])
     parts = [out.value[1] for out in distinct_by_shard(settings, keyed, keyed_owner_words, 1)]
-    joined = list(join.process((join._mark.key(0), parts), PaneInfo(True, False, timing, 0, 0)))
+    joined = list(join.process(((join._mark.key(0), 0), parts), PaneInfo(True, False, timing, 0, 0)))
     assert tuple(counter.n for counter in counters) == counted
     assert sum(batch.n_samples for _, batch in joined) == (2 if timing == PaneInfoTiming.ON_TIME else 0)
 

@@ -103,7 +103,7 @@ def test_what_comes_after_the_release_is_counted(timing: int, index: int, late: 
     join.setup()
     join._late = type("Counter", (), {"inc": staticmethod(counted.append)})
     pane = PaneInfo(index == 0, False, timing, index, index)
-    out = list(join.process((join._mark.key(0), [batch for _, batch in keyed]), pane))
+    out = list(join.process(((join._mark.key(0), 0), [batch for _, batch in keyed]), pane))
     assert sum(counted) == late
     assert sum(len(batch) for _, batch in out) == (0 if late else 2)
 
@@ -115,7 +115,7 @@ def test_an_empty_pane_of_a_window_changes_nothing(window: str) -> None:
     join = JoinBatches(settings, 1, StateOwner(settings={}))
     join.setup()
     pane = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
-    assert list(join.process((join._mark.key(0), []), pane) or ()) == []
+    assert list(join.process(((join._mark.key(0), 0), []), pane) or ()) == []
     assert list(_Together().process((0, []))) == []
 
 
