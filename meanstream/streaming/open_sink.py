@@ -18,6 +18,7 @@ SINKS: dict[str, tuple[str, str]] = {
     ".jsonl": ("a .jsonl file", "meanstream.streaming.sinks.jsonl_sink:JsonlSink"),
     ".parquet": ("a .parquet folder", "meanstream.streaming.sinks.parquet_sink:ParquetSink"),
     "kafka:": ("kafka://HOST:PORT/TOPIC", "meanstream.streaming.kafka.writing.kafka_sink:KafkaSink"),
+    "iceberg:": ("iceberg://CATALOG/NAMESPACE.TABLE", "meanstream.integrations.iceberg_sink:IcebergSink"),
     STDOUT: (f"{STDOUT!r}", "meanstream.streaming.sinks.jsonl_sink:StreamSink"),
 }
 """An extension, a scheme or `-`: how a user types it, and where the class is that opens it, "module:Class"."""
@@ -69,5 +70,5 @@ def _kind_of(location: str) -> str:
 
 
 def open_sink(location: str, *, trust: Trust, role: str = "sink", kafka: KafkaSinks | None = None) -> Sink:
-    """Open a `.jsonl` file, a `.parquet` folder, a Kafka topic, or `-` for standard output."""
+    """Open a `.jsonl` file, a `.parquet` folder, a topic, a table of releases, or `-` for standard output."""
     return _sink_class(role, location).open(location, SinkOpening(trust=trust, option=role, topics=kafka))

@@ -50,8 +50,14 @@ EVENTS = {
 }
 """Topics of events."""
 
-SINK_KINDS = {".jsonl": "agents, rounds", ".parquet": "agents", "kafka:": "topics", "-": "federated"}
-"""Kinds of places, and the worlds that write to them."""
+SINK_KINDS = {
+    ".jsonl": "agents, rounds",
+    ".parquet": "agents",
+    "kafka:": "topics",
+    "iceberg:": "elsewhere: tests/integrations/test_iceberg.py",
+    "-": "federated",
+}
+"""Kinds of places, and the worlds that write to them; of releases alone, where their bytes are compared."""
 
 OUTPUT_OPTIONS = {
     **dict.fromkeys(("sink", "releases", "population", "dead_letters", "notices", "reports", "stages"), "worlds"),
@@ -94,6 +100,7 @@ COMMANDS = {
     "explain agents": "settings only",
     "explain rounds": "settings only",
     "explain together": "settings only",
+    "mcp": "elsewhere: tests/integrations/test_mcp.py",
     "plan agents": "settings only",
     "plan rounds": "settings only",
     "schema": "settings only",

@@ -9,6 +9,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, make_dataclass
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -39,6 +40,7 @@ from tests.noninterference.surfaces import Reader
 
 ADD = "a new one belongs into tests/noninterference/surfaces.py, and into a world that compares its bytes"
 WORLDS = "".join(map(inspect.getsource, (agents_worlds, rounds_worlds, kafka_worlds)))
+ELSEWHERE = "elsewhere: "
 COMPARED_ELSEWHERE = ("settings only", "made-up data", "public data", "no data")
 
 # -- what there is in the product ------------------------------------------------------------------------------------
@@ -165,9 +167,14 @@ def test_worlds_use_what_is_listed_as_compared() -> None:
     typed = {name for name, where in surfaces.OUTPUT_OPTIONS.items() if where == "worlds"} - {"as_json"}
     unused = {name for name in typed if not re.search(rf"\b{name}\b\W{{0,2}}[=:]|--{name}\b|\"{name}\"", WORLDS)}
     called = {name for name, where in surfaces.COMMANDS.items() if where not in COMPARED_ELSEWHERE}
+    others = [where for where in (*surfaces.COMMANDS.values(), *surfaces.SINK_KINDS.values()) if ELSEWHERE in where]
+    assert [where for where in others if not Path(where.removeprefix(ELSEWHERE)).is_file()] == []
+    called = {name for name in called if ELSEWHERE not in surfaces.COMMANDS[name]}
     unused |= {name for name in called if '"' + name.replace(" ", '", "') + '"' not in WORLDS}
     unused |= {
-        kind for kind in surfaces.SINK_KINDS if f'{kind.rstrip(":")}"' not in WORLDS and f"{kind}//" not in WORLDS
+        kind
+        for kind, where in surfaces.SINK_KINDS.items()
+        if ELSEWHERE not in where and f'{kind.rstrip(":")}"' not in WORLDS and f"{kind}//" not in WORLDS
     }
     assert not unused
 

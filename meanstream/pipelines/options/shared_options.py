@@ -24,7 +24,7 @@ PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
 BUDGET = ("lower", "upper", "epsilon", "delta")
 ASKED = ("config", "store", *BUDGET, "json")
 """Options of a command line that asks about a run; a file and the environment may give all others."""
-RELEASES_HELP = f"Releases (public): {PLACES}"
+RELEASES_HELP = f"Releases (public): iceberg://CATALOG/NAMESPACE.TABLE, {PLACES}"
 ReleasesOption = Annotated[
     str | None,
     cli_option(

@@ -286,7 +286,8 @@ def typed_twice(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str
             kinds[getattr(one, "is_flag", False), bool(one.secondary_opts), one.name == "config"] = one
     for (flag, *_), one in kinds.items():
         first, last = one.opts[0], (one.secondary_opts or one.opts)[-1]
-        typed = [first, last] if flag else [first, "0", f"{last}=1"]
+        more = ["0"] * (one.nargs - 1)
+        typed = [first, last] if flag else [first, "0", *more, f"{last}=1", *more]
         yield first.lstrip("-").replace("-", "_"), [*words, *typed]
     for name, part in getattr(command, "commands", {}).items():
         yield from typed_twice(part, (*words, name))

@@ -155,7 +155,8 @@ def test_standard_output_and_unknown_places() -> None:
     sink.close()
     assert stream.getvalue().endswith(b"}\n")
     assert isinstance(open_sink("-", trust=Trust.PRIVATE), StreamSink)
-    rule = r"sink must be a .jsonl file, a .parquet folder, kafka://HOST:PORT/TOPIC or '-', got 'x.txt'"
+    kinds = "a .jsonl file, a .parquet folder, kafka://HOST:PORT/TOPIC, iceberg://CATALOG/NAMESPACE.TABLE or '-'"
+    rule = f"sink must be {kinds}, got 'x.txt'"
     with pytest.raises(ValueError, match=rule):
         open_sink("x.txt", trust=Trust.PUBLIC)
     with pytest.raises(ValueError, match=r"releases must be a .jsonl file"):
