@@ -171,7 +171,8 @@ class FittedByCount:
         """Give usable own means and variances, and by what samples vary more than those of members of a class."""
         lower, upper = self.plain.lower, self.plain.upper
         mean, variance = bounded_means(own.mean[some], variance, lower=lower, upper=upper)
-        of_samples = np.minimum(variance - own.noise_variance[some], (upper - lower) ** 2)
+        noise = own.noise_variance[some] if own.noise_variance.any() else 0.0
+        of_samples = np.minimum(variance - noise, (upper - lower) ** 2)
         return mean, variance, self._outside(of_samples, own.count[some])
 
     def _near(self, value: Floats, mean: Floats, stddev: Floats) -> Floats:
