@@ -85,7 +85,13 @@ def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
 
 RARE = {
     "window_estimate": {"values", "components", "function"},  # of vectors
-    "estimate": {"population_time", "quantiles", "exceeds", "moved_by_covariates"},  # if overtaken, or asked for
+    "estimate": {
+        "population_time",
+        "coverage",
+        "quantiles",
+        "exceeds",
+        "moved_by_covariates",
+    },  # if overtaken, or asked for
     "release": {"histogram"},  # where they are asked for
     "population": {"overtaken"},
 }
