@@ -174,7 +174,8 @@ class FittedByCount:
         """
         lower, upper, student = self.plain.lower, self.plain.upper, own.student[some]
         mean, wide = bounded_means(own.mean[some], variance, lower=lower, upper=upper)
-        of_samples = np.minimum(wide - own.noise_variance[some], (upper - lower) ** 2)
+        noise = own.noise_variance[some] if own.noise_variance.any() else 0.0
+        of_samples = np.minimum(wide - noise, (upper - lower) ** 2)
         return mean, wide / student, wide, self._outside(of_samples, own.count[some])
 
     def _near(self, value: Floats, mean: Floats, stddev: Floats) -> Floats:

@@ -85,7 +85,13 @@ def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
 
 RARE = {
     "window_estimate": {"values", "categories", "quantiles", "components", "function"},  # of several numbers
-    "estimate": {"population_time", "quantiles", "exceeds", "moved_by_covariates"},  # if overtaken, or asked for
+    "estimate": {
+        "population_time",
+        "coverage",
+        "quantiles",
+        "exceeds",
+        "moved_by_covariates",
+    },  # if overtaken, or asked for
     "release": {"histogram"},  # where they are asked for
     "population": {"overtaken"},
 }
