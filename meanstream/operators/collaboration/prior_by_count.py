@@ -30,7 +30,7 @@ STRAYING, EXACTLY = (3.0, 15.0), 0.95
 """By what a mean may stray from its component: variances of one sample over n; and how likely it is by none."""
 HOPELESS = 20.0
 """Where the evidence has fallen by so much, in logarithms, it does not come back."""
-KNOWN_SHARE = 0.9
+KNOWN_SHARE = 0.6
 """The variance of one sample is below its largest believed value with this probability. The posterior of noisy votes
 has a long tail; with a value from there, no agent varies too much to be a member of a class."""
 PER_CLASS = 0.5
@@ -222,7 +222,7 @@ def _wider(pool: VariancePosterior) -> Iterator[tuple[float, float, float]]:
 
 
 def _most(variance: VariancePosterior | float) -> float:
-    """Give what the variance of one sample is below but for one chance in ten: who exceeds it is a stranger."""
+    """Give what the variance of one sample is probably below: who exceeds it by more than chance is no member of a class."""
     if isinstance(variance, float):
         return variance
     order = np.argsort(variance.variance, kind="stable")
