@@ -157,7 +157,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
 
 
 def step_pairs(given: SplitSamples, step: StepFederation, windows: AgentWindows) -> PairwiseCollaborated:
-    """Private to addressed: samples of one key, with notes of their windows, to what agents that query each other get."""
+    """Private to addressed: samples of one key, with notes of their windows, to what the agents get."""
     ticks = given.notes | "Tick" >> TickShards(windows, 1, step.owner) | "Ticks" >> TicksOf(1)
     made = (
         (given.samples | "For good" >> ForGood(), ticks)

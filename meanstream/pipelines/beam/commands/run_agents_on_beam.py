@@ -48,9 +48,12 @@ def _run_pairs_on_beam(options: AgentsOptions, runner: str) -> None:
         require(runner != DATAFLOW, "schedule", plain, options.schedule)
         require(not options.members, "members", "be left out with --runner", options.members)
         pairs = pairwise_options(options)
-    most = pairs.settings.most_agents
-    fewer = most is not None and options.max_agents == MAX_AGENTS
-    chosen = replace(pairs.options, max_agents=min(pairs.capacity, (most or 0) // 2) if fewer else options.max_agents)
+        most, given = pairs.settings.most_agents, options.max_agents
+        if most is not None:  # of 1 GiB; the state of a key is a quarter of that
+            rule = f"be at most {most // 2} with --runner, or come with --partners"
+            require(given <= most // 2 or given == MAX_AGENTS, "max_agents", rule, given)
+            given = min(given, most // 2)
+    chosen = replace(pairs.options, max_agents=given)
 
     def run(_: AgentsSettings, source: SourceLocation, places: Places, **more: Any) -> dict[str, int]:
         from meanstream.pipelines.beam.agents.pairs_from_files import run_pairs_file

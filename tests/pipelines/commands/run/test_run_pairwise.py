@@ -169,7 +169,10 @@ def test_a_store_goes_on_with_its_settings_only(changes: dict[str, Any], message
         ({"max_agents": 100_000}, "max_agents must be at most"),
         ({"runner": "FnApiRunner"}, "members must be left out with --runner"),
         ({"runner": "DataflowRunner", "members": None}, "schedule must be of another kind with DataflowRunner"),
-        ({"runner": "FnApiRunner", "members": None, "max_agents": 3000}, "max_agents must be at most 2032"),
+        (
+            {"runner": "FnApiRunner", "members": None, "max_agents": 3000},
+            "max_agents must be at most 2032 with --runner",
+        ),
         ({"schedule": None, "weights": "last", "members": None}, "weights must come with --schedule round_robin or"),
         ({"schedule": None, "members": True}, "members must come with collaboration tests or a pairwise schedule"),
         ({"partners": "absent.csv"}, "partners must be a readable file"),
