@@ -1,6 +1,6 @@
 """Agents that query each other on a stream, against the paper's simulator and the default. Prints JSON.
 
-    python benchmarks/pairwise_stream.py --agents 200 --steps 2000 --runs 4
+    python benchmarks/goals/pairs_on_stream.py --agents 200 --steps 2000 --runs 4
 
 `agent_steps_per_second` is of CPU on one core: the stream with keyed noise, in step and scattered in time, and the
 simulator with NumPy's. `squared_error` is relative to learning alone, on the same samples under the same budget: the
