@@ -52,7 +52,6 @@ class AgentsOptions(AgentSideOptions):
             "Weights of one agent's releases to another, with a pairwise --schedule: last (default) | mean_of_means "
             "(MoM) | windowed (wMoM).",
             COLLABORATION,
-            host="engine",
         ),
     ] = None
     variance: Annotated[
@@ -61,7 +60,6 @@ class AgentsOptions(AgentSideOptions):
             "Source of the variance of one sample, with a pairwise --schedule: known (default with --stddev) | "
             "from_releases (default without) | bayesian | jeffreys | released (takes half of the budget).",
             COLLABORATION,
-            host="engine",
         ),
     ] = None
     partners: Annotated[
@@ -70,7 +68,6 @@ class AgentsOptions(AgentSideOptions):
             "CSV file (public) with columns agent and partner: whom each agent may query, with a pairwise --schedule. "
             "Default: everyone.",
             COLLABORATION,
-            host="engine",
         ),
     ] = None
     members: Annotated[

@@ -11,12 +11,13 @@ import numpy as np
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.same_mean import same_mean_known, same_mean_significance, same_mean_welch
 from meanstream.operators.collaboration.variance.variance_schemes import scheme_sample_variance
+from meanstream.operators.collaboration.variance.variance_trackers import ReleasedVariance
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.papers.colme.pairwise_batch import SamplesInOrder, numbered_within
 from meanstream.operators.papers.colme.pairwise_partners import BLOCK
 from meanstream.operators.papers.colme.pairwise_state import PairwiseState
 from meanstream.operators.papers.colme.pairwise_statistic import Received
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings, WholeReleasedVariance
+from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
@@ -213,7 +214,7 @@ class PairwiseStream(PairwiseState):
         noise = self._counter.step(self._state["counter"], row, index, fresh)
         noised = np.rint((exact - count * half).astype(np.float64) + noise)
         value, factors = self._statistic.add(self._state["statistic"], Received(row, row, index, count, noised / count))
-        of_sample = self._others_variance(ids, Received(row, row, index, count, noised), sums)
+        of_sample = self._others_variance(ids, row, count, noised, sums)
         variance = factors.variance(of_sample, settings.means.fresh.variance)
         pair["index"][row], pair["count"][row] = index, count
         pair["value"][row], pair["precision"][row] = value, 1 / variance
@@ -225,21 +226,19 @@ class PairwiseStream(PairwiseState):
             "variance": of_sample,
         }  # fmt: skip
 
-    def _others_variance(self, ids: NoiseIds, received: Received, sums: Ints) -> Floats:
+    def _others_variance(self, ids: NoiseIds, row: Ints, count: Ints, noised: Floats, sums: Ints) -> Floats:
         """Return the variance of one sample of the queried agents, as their readers know, receive or estimate it."""
         scheme, noise, shift = self.settings.scheme, self.settings.squares_noise, self.settings.shift
-        row, _, index, count, noised = received
+        state = self._state["variance"]
         if scheme is None:
             return np.full(len(row), self._known)
-        if not isinstance(scheme, WholeReleasedVariance) or noise is None:
-            return scheme.step(self._state["variance"], row, index, count, noised)
+        if not isinstance(scheme, ReleasedVariance):
+            return scheme.step(state, row, ids.index, count, noised)
+        assert noise is not None  # noqa: S101 - where variances are released there is noise for them
         _, raw, squares = sums.T.astype(np.float64)
         drawn = noise.sample(self._noise.bits(ids, 1))
-        released = scheme.step(
-            self._state["variance"], row, index, count,
-            raw_totals=raw, raw_squares=squares, totals=noised / shift, fresh=drawn,
-        )  # fmt: skip
-        return released * shift**2
+        told = {"raw_totals": raw, "raw_squares": squares, "totals": noised / shift, "fresh": drawn}
+        return scheme.step(state, row, ids.index, count, **told) * float(shift) ** 2
 
     @property
     def _known(self) -> float:

@@ -184,7 +184,7 @@ class PairwiseStreamSettings:
         return int(np.sqrt(MOST_BYTES / pair))
 
     def coalition_epsilon(self, readers: int) -> float:
-        """Return what epsilon becomes, at the same delta, if that number of readers pool what they received of one agent."""
+        """Return what epsilon becomes, at the same delta, if readers pool what they received of one agent."""
         both = 1 if self.variance != "released" else 2  # means and variances are as two readers
         return self.means.epsilon_over(readers * both)
 

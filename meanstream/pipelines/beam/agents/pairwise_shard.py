@@ -90,7 +90,7 @@ class FederationShard:
     def _in_order(
         self, samples: Sequence[AgentSamples], windows: AgentWindows
     ) -> tuple[Ints, Ints, Floats, dict[str, int]]:
-        """Sort the samples that count by time, then by name; say how many others there are, and why."""
+        """Sort the samples that count as the engine does, ties by name; say how many others there are, and why."""
         if not samples:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), {}
         names = [part.names.to_pylist() for part in samples]
@@ -104,7 +104,7 @@ class FederationShard:
         keys = [part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples]
         key = np.concatenate(keys)
         late = windows.number(time) <= self.reached
-        order = np.lexsort((position, key, agent, time))
+        order = np.lexsort((agent, position, key, time))
         order = order[~late[order]]
         again = repeated_samples(agent[order], key[order])
         order = order[~again]

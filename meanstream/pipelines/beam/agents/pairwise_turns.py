@@ -21,7 +21,7 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
-from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_split
+from meanstream.pipelines.beam.agents.agents_parts import SplitSamples, agents_part_outputs, agents_part_split
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
@@ -153,15 +153,20 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
         given = agents_part_split(pcoll | "Split" >> agents_part_outputs(split))
         step = StepFederation(self._settings, self._windows, self._secret, self._options, self._capacity)
-        ticks = given.notes | "Tick" >> TickShards(self._windows, 1, step.owner) | "Ticks" >> TicksOf(1)
-        made = (
-            (given.samples | "For good" >> ForGood(), ticks)
-            | "Together" >> beam.Flatten()
-            | "Step" >> beam.ParDo(step).with_outputs(ESTIMATES, REFUSALS, main="releases")
-        )
-        types = {ESTIMATES: EstimateBatch, "releases": PairBatch, REFUSALS: Refusal}
-        estimates, releases, refusals = typed_outputs(made, types)
-        return PairwiseCollaborated(estimates, releases, refusals, given.rejected)
+        return step_pairs(given, step, self._windows)
+
+
+def step_pairs(given: SplitSamples, step: StepFederation, windows: AgentWindows) -> PairwiseCollaborated:
+    """Private to addressed: samples of one key, with notes of their windows, to what the agents get."""
+    ticks = given.notes | "Tick" >> TickShards(windows, 1, step.owner) | "Ticks" >> TicksOf(1)
+    made = (
+        (given.samples | "For good" >> ForGood(), ticks)
+        | "Together" >> beam.Flatten()
+        | "Step" >> beam.ParDo(step).with_outputs(ESTIMATES, REFUSALS, main="releases")
+    )
+    types = {ESTIMATES: EstimateBatch, "releases": PairBatch, REFUSALS: Refusal}
+    estimates, releases, refusals = typed_outputs(made, types)
+    return PairwiseCollaborated(estimates, releases, refusals, given.rejected)
 
 
 class StepFederation(Step):

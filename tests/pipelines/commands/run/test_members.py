@@ -111,3 +111,26 @@ def test_the_number_of_classes_and_their_sizes_are_the_operators() -> None:
     telemetry.observe(EngineStats(answers=answers, agents=6))
     figure = page_figures(telemetry.view(), kind="agents", horizon=40, bounds=(0.0, 1.0))["convergence"]
     assert (round(figure["classes"], 6), figure["class_agents"]) == (3.0, 2.5)
+
+
+def test_values_that_an_agent_has_not_released_change_no_other_class(folder: Path) -> None:
+    """Two worlds: after its only release the last agent's values differ, and with them its own class alone."""
+    worlds, own = [], []
+    text = (folder / "flights.csv").read_text().splitlines()
+    for world, value in (("w1", -20.0), ("w2", 110.0)):
+        place = folder / world
+        place.mkdir()
+        rows = [f"N4,{value},{row.split(',')[2]}" if row.startswith("N4,") and at > 600 else row
+                for at, row in enumerate(text)]  # fmt: skip
+        (place / "flights.csv").write_text("\n".join(rows) + "\n")
+        ran = run_agents(place, collaboration="tests", members=True, epsilon=30, horizon=1, final_release=False,
+                         population=place / "population.jsonl", refresh="50h")  # fmt: skip
+        assert ran.code == 0, ran.err
+        lines = (place / "estimates.jsonl").read_bytes().splitlines()
+        others = [line for line in lines if not line.startswith(b'{"agent":"N4"')]
+        public = [(place / f"{name}.jsonl").read_bytes() for name in ("releases", "population")]
+        worlds.append((others, public, ran.out, ran.err.replace(world.encode(), b"")))
+        own.append([line for line in lines if line.startswith(b'{"agent":"N4"')])
+    assert worlds[0] == worlds[1]
+    assert own[0] != own[1]
+    assert len(worlds[0][0]) == 5 * 9

@@ -167,7 +167,12 @@ def test_a_store_goes_on_with_its_settings_only(changes: dict[str, Any], message
         ({"quantiles": ".5"}, "quantiles must be left out with --schedule round_robin"),
         ({"counter": "optimal"}, "counter must be pm1, pm2 or toeplitz with a pairwise schedule"),
         ({"max_agents": 100_000}, "max_agents must be at most"),
-        ({"runner": "FnApiRunner"}, "must"),
+        ({"runner": "FnApiRunner"}, "members must be left out with --runner"),
+        ({"runner": "DataflowRunner", "members": None}, "schedule must be of another kind with DataflowRunner"),
+        (
+            {"runner": "FnApiRunner", "members": None, "max_agents": 3000},
+            "max_agents must be at most 2032 with --runner",
+        ),
         ({"schedule": None, "weights": "last", "members": None}, "weights must come with --schedule round_robin or"),
         ({"schedule": None, "members": True}, "members must come with collaboration tests or a pairwise schedule"),
         ({"partners": "absent.csv"}, "partners must be a readable file"),
@@ -255,3 +260,21 @@ def test_a_dry_run_says_what_readers_learn_who_pool(folder: Path) -> None:
 
 def test_the_command_line_and_the_ring_name_the_same_schedules() -> None:
     assert tuple(PAIRWISE_SCHEDULES) == PAIRWISE
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_runner_of_beam_gives_the_engines_answers(schedule: str, folder: Path) -> None:
+    (folder / "partners.csv").write_text(
+        "\n".join(["agent,partner", *(f"{a},{b}" for a in NAMES for b in NAMES[:4] if a != b)]) + "\n"
+    )
+    changes: dict[str, Any] = {
+        "schedule": schedule, "members": None, "refresh": None, "weights": "windowed", "stddev": None,
+        "variance": "released", "partners": folder / "partners.csv",
+    }  # fmt: skip
+    assert run(folder, **changes).code == 0
+    beam = folder / "beam.jsonl"
+    ran = run(folder, **changes, runner="FnApiRunner", sink=beam, store=folder / "none.db")
+    assert ran.code == 0, ran.err
+    found = {one["agent"]: one for one in lines(folder, "beam.jsonl")}
+    assert found == {one["agent"]: one for one in lines(folder)}
+    assert len(found) == len(NAMES)
