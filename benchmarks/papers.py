@@ -16,6 +16,7 @@ AGENTS = "simulate agents --mode paper --agents 15 --steps 300 --runs 2"
 ROUNDS = "simulate rounds --mode paper --users 600 --sizes point:400 --runs 2"
 BOUNDS = "theory rounds"
 CENTRAL = "simulate rounds --mode paper --users 600 --sizes zipf:1,100 --runs 2 --epsilon 4"
+SHARES = "simulate rounds --estimator category_shares --data shares:5,3,1,1 --users 600 --runs 2"
 NONE = ""
 
 
@@ -94,7 +95,14 @@ def _kent() -> list[Item]:
         ("Fig. 1", "reproduce kent --figure 1", ""),
         *[(f"Fig. {n}", f"reproduce kent --figure {n} --runs 2", "") for n in (2, 3, 5, 6, 7, 8, 9, 10, 11, 12)],
         ("Fig. 4 (real data)", NONE, "missing: the data cannot be had"),
-        ("item level of vectors, categories", NONE, "missing as estimators; Fig. 3 computes the item level"),
+        (
+            "unary encoding of categories (Fig. 4, one item of a user)",
+            f"{SHARES} --option votes=sue",
+            "run rounds --categories: also oue, and subset selection, randomized response where they are better",
+        ),
+        ("item level of vectors, eq. (25) of Duchi", NONE, "missing as estimators; Figs. 2 and 3 compute their error"),
+        ("Appendix D, approximate privacy", f"{BOUNDS} --dimension 40", "Theorem 11 as a number; no mechanism"),
+        ("Appendix B.2, an epsilon for each user", NONE, "missing"),
     ]
     return [Item("Kent", *row) for row in [*algorithms, *rest]]
 
