@@ -200,3 +200,71 @@ def test_rows_without_a_value_are_left_out_where_that_is_said() -> None:
     assert meanstream.private_windows(holes, **ASKED, nulls="drop").to_arrow()["users"].to_pylist() == [1]
     with pytest.raises(ValueError, match="got 1 nulls in column 'v'; nulls='drop' leaves those rows out"):
         meanstream.private_windows(holes, **ASKED)
+
+
+def of_devices(rows: list[dict[str, Any]], part: str) -> dict[Any, list[dict[str, Any]]]:
+    return {key: [row for row in rows if row[part] == key] for key in dict.fromkeys(row[part] for row in rows)}
+
+
+WORDED = TABLE.append_column(
+    "size", pa.array(["low" if v < 3 else "high" if v < 5 else f"{v:.0f}" for v in TABLE["v"].to_pylist()])
+)
+WITHOUT = {name: value for name, value in ASKED.items() if name not in ("lower", "upper", "value")}
+DECLARED = ["low", "high", "other=*"]
+
+
+@pytest.mark.parametrize("asked", ["categories", "quantiles"])
+def test_shares_and_quantiles_are_the_engines_own(asked: str, tmp_path: Path) -> None:
+    with (tmp_path / "f.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["who", "size", "v", "t"])
+        rows.writerows(zip(*(WORDED.column(name).to_pylist() for name in ("who", "size", "v", "t")), strict=True))
+    own = {
+        "categories": ["--value", "size", "--categories", "low,high,other=*"],
+        "quantiles": ["--value", "v", "--quantiles", ".5,.9", "--lower", "0", "--upper", "10"],
+    }[asked]
+    ran = command(
+        "run", "rounds", "--source", f"{tmp_path}/f.csv", "--user", "who", "--time", "t", *own, "--epsilon", "1",
+        "--window", "1d", "--name", "weekly", "--store", f"{tmp_path}/s.db", "--sink", f"{tmp_path}/m.jsonl", "--quiet",
+        environment={"MEANSTREAM_SECRET": SECRET},
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    events = [json.loads(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines()]
+    more: dict[str, Any] = {"value": "size", "categories": DECLARED}
+    if asked == "quantiles":
+        more = {"value": "v", "lower": 0.0, "upper": 10.0, "quantiles": [0.5, 0.9]}
+    found = meanstream.private_windows(WORDED, **WITHOUT, **more)
+    part, answer = ("category", "share") if asked == "categories" else ("quantile", "value")
+    expected = [
+        (event["start"], name, value, *interval, event["users"])
+        for event in events
+        for name, value, interval in zip(event[asked], event["value"], event["interval"], strict=True)
+    ]
+    got = found.to_arrow().to_pylist()
+    assert [
+        (row["window"].strftime("%Y-%m-%dT%H:%M:%SZ"), row[part], row[answer], row["lower"], row["upper"], row["users"])
+        for row in got
+    ] == expected
+    axes = found.plot()
+    assert len(of_devices(got, part)) == len(axes.get_legend().get_texts())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"categories": ["low", "high"]}, "value must be of a category in every row"),
+        ({"categories": DECLARED, "lower": 0.0}, "lower must be left out with categories"),
+        ({"categories": DECLARED, "central": True}, "central must be False with categories"),
+        ({"categories": ["low"]}, "categories must be 2 to 256, got 1"),
+        ({"categories": "low"}, "categories must be a sequence of texts, got 'low'"),
+        ({"upper": 1.0}, "lower must be given without categories, got None"),
+        ({"value": "v", "lower": 0, "upper": 1, "quantiles": [1.5]}, "quantiles must lie between 0 and 1"),
+        (
+            {"value": "v", "lower": 0, "upper": 1, "quantiles": [0.5], "central": True},
+            "central must be False with quantiles",
+        ),
+    ],
+)
+def test_what_categories_and_quantiles_cannot_have_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        meanstream.private_windows(WORDED, **{"value": "size", **WITHOUT, **changes})

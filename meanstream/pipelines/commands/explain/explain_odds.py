@@ -106,10 +106,11 @@ def explain_errors_of_rounds(settings: RoundsSettings, users: int, scale: float)
     return found
 
 
-def explain_errors_of_rounds_lines(errors: list[dict[str, float]]) -> list[str]:
-    """Write the same facts in two lines of a table."""
+def explain_errors_of_rounds_lines(errors: list[dict[str, float]], *, planned: bool) -> list[str]:
+    """Write the same facts in two lines of a table; what is `planned` has a command of its own."""
+    plan = "; `meanstream plan rounds` finds epsilon for an error" if planned else ""
     return [
-        "error, epsilon  predicted standard error; `meanstream plan rounds` finds epsilon for an error",
+        f"error, epsilon  predicted standard error{plan}",
         f"                {'epsilon':<16}" + "".join(f"{row['epsilon']:>10g}" for row in errors),
         f"                {'standard error':<16}" + "".join(f"{row['predicted_stderr']:>10.4g}" for row in errors),
     ]

@@ -19,16 +19,24 @@ if TYPE_CHECKING:
     from meanstream.operators.papers.simulation.vector_rounds import VectorConfig, VectorResult
 
 RUNS = 100
+OWN = "4"
+"""The figure whose data is a file of one's own."""
 PHASE_RUNS = 10
 """Repetitions of a point of Fig. 5 for each of `--runs`: a wrong bin is rare there, and they are cheap."""
 MOST_SHOWN = 30
 """Points of a curve in the text."""
 
 
-def reproduce_kent(
-    figure: Annotated[str, cli_option("Figure: 1, 2, 3, 5, 6, 7, 8, 9, 10, 11 or 12.", INPUT)] = "2",
+def reproduce_kent(  # noqa: PLR0917 - options of a command
+    figure: Annotated[str, cli_option("Figure: 1 to 12; 4 with --file.", INPUT)] = "2",
     runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    file: Annotated[Path | None, cli_option("CSV file of your own, for figure 4.", INPUT)] = None,
+    user: Annotated[str, cli_option("Column of the user in --file.", INPUT)] = "user",
+    value: Annotated[str, cli_option("Column of the category in --file.", INPUT)] = "value",
+    samples: Annotated[
+        int, cli_option("Samples of a user in --file, at most; users with less are left out.", INPUT)
+    ] = 100,
     out: Annotated[Path, cli_option("Folder for kent-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
@@ -40,9 +48,15 @@ def reproduce_kent(
     \b
     Example:
       meanstream reproduce kent --figure 2 --runs 50 --out figures
+      meanstream reproduce kent --figure 4 --file stops.csv --user officer --value race
     """  # noqa: D301 - click reads the escape
+    if (figure == OWN) != (file is not None):
+        raise BadOption(f"file must be given with --figure {OWN}, and only then, got {file}")
+    if file is not None:
+        _reproduce_own_file((file, user, value), samples, runs, seed, out, as_json=json)
+        return
     if figure not in FIGURES:
-        raise BadOption(f"figure must be one of {', '.join(FIGURES)}, got {figure!r}")
+        raise BadOption(f"figure must be one of {', '.join(sorted([*FIGURES, OWN], key=int))}, got {figure!r}")
     panels = FIGURES[figure]()
     with refusing_options():
         for curve in panels[0].curves:
@@ -68,6 +82,30 @@ def reproduce_kent(
     draw_kent(result, picture)
     result |= {"note": NOTES[figure], "png": str(picture)}
     if json:
+        print_options_json(result)
+    else:
+        sys.stdout.write(_as_text(result))
+
+
+def _reproduce_own_file(
+    columns: tuple[Path, str, str], samples: int, runs: int, seed: int, out: Path, *, as_json: bool
+) -> None:
+    """Measure Fig. 4 on a file of one's own."""
+    from meanstream.operators.validation import require
+    from meanstream.pipelines.commands.papers.reproduce.kent_own_file import own_file_panels
+    from meanstream.pipelines.commands.papers.reproduce.kent_plots import draw_kent
+    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
+
+    require_matplotlib_for_plots()
+    picture = plot_path(out, f"kent-figure-{OWN}.png")
+    with refusing_options():
+        require(samples >= 2, "samples", "be at least 2", samples)
+        require(runs >= 1, "runs", "be at least 1", runs)
+        panels, note = own_file_panels(*columns, samples=samples, runs=runs, seed=seed)
+    result: dict[str, Any] = {"figure": OWN, "runs": runs, "seed": seed, "panels": panels}
+    draw_kent(result, picture)
+    result |= {"note": note, "png": str(picture)}
+    if as_json:
         print_options_json(result)
     else:
         sys.stdout.write(_as_text(result))
