@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__
 
 CLOSED_BY_READER = 128 + 13
 """Exit code if the reader of standard output has enough, as `| head`: that of a program ended by SIGPIPE."""
+YOUNG_OBJECTS = 50_000
+"""New containers between two looks for cycles: an engine makes a million at once, of which none is in a cycle."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
@@ -124,6 +127,7 @@ def _run() -> tuple[int, str, bool]:
         # The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors
         # that the clients of brokers need. NumPy reads this once, when it is imported.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        gc.set_threshold(YOUNG_OBJECTS)
     try:
         made = _command(part, named, only_listed=_only_lists(sys.argv))
         return made(standalone_mode=False, obj=typed) or 0, "", True

@@ -30,7 +30,10 @@ def test_sums_of_open_windows_leave_the_file_and_the_spent_budget_stays(tmp_path
         totals = [int(one["total"][one["user"] == number][0]) for one in pieces if number in one["user"]]
         assert totals
         assert spent[number] > 0
-        marks = [*(struct.pack("<q", total) for total in totals), SHY.encode()]
+        marks = [
+            *(struct.pack("<q", total)[:4] for total in totals),
+            SHY.encode(),
+        ]  # of integers of four or eight bytes
         assert all(mark in (tmp_path / "w" / "s.db").read_bytes() for mark in marks[:-1])
         gone, shy = forget_user(store, NAME), forget_user(store, SHY)
         assert (gone.releases, gone.name_kept, shy.name_kept) == (spent[number], True, False)

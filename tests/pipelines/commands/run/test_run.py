@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
@@ -292,3 +293,19 @@ def test_a_synthetic_stream_needs_no_file(folder: Path) -> None:
     wrong = run_agents(folder, source="synthetic:30", store=folder / "b.db", **given).message
     assert wrong == "source must be a file or synthetic:AGENTS,SAMPLES[,SEED], got 'synthetic:30'"
     assert "agent column must be" in run_agents(folder, source="synthetic:3,9", store=folder / "b.db").message
+
+
+def test_what_is_there_when_a_run_begins_is_not_collected_again(tmp_path: Path) -> None:
+    """At the end of a process a collection over all modules takes longer than many runs."""
+    before = gc.get_threshold()
+    gc.unfreeze()
+    try:
+        write_samples(tmp_path / "flights.csv")
+        assert run_agents(tmp_path).code == 0
+        frozen = gc.get_freeze_count()
+        assert frozen > 10_000
+        assert run_agents(tmp_path).code == 0
+        assert gc.get_freeze_count() <= frozen  # once in a process: what later runs leave behind is collected
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
