@@ -135,6 +135,7 @@ class SampleReader:
         self._private = intake.privacy_unit == "user"
         self._samples = metric_counter("samples", private=self._private)
         self._together = DistributionOf("batch_samples", private=self._private)
+        self._looked: tuple[list[str], int, int | None] = [], 0, None
         self.start()
 
     def start(self) -> None:
@@ -214,8 +215,9 @@ class SampleReader:
             return batch.take(slice(0))
         time, finite = batch.time, np.isfinite(batch.value)
         faults: list[tuple[str, Bools]] = []
-        if NOBODY in batch.names:
-            faults.append(("bad_agent", np.asarray(batch.agent == batch.names.index(NOBODY))))
+        nobody = self._nobody(batch.names)
+        if nobody is not None:
+            faults.append(("bad_agent", np.asarray(batch.agent == nobody)))
         if len(time) and not (time.min() >= EARLIEST and time.max() < min(LATEST, latest)):  # false if one is NaN
             plausible = (time >= EARLIEST) & (time < LATEST)
             faults += [("bad_time", ~plausible), ("in_future", time > latest)]
@@ -229,6 +231,17 @@ class SampleReader:
             rejects.add_many(reason, batch.position[which & good])
             good &= ~which
         return batch if good.all() else batch.take(good)
+
+    def _nobody(self, names: list[str]) -> int | None:
+        """Find the number of no name; of a directory that batches share, only what is new is looked through."""
+        known, seen, found = self._looked
+        if names is not known or len(names) < seen:
+            seen, found = 0, None
+        if found is None and len(names) > seen:
+            new = names[seen:]
+            found = seen + new.index(NOBODY) if NOBODY in new else None
+        self._looked = names, len(names), found
+        return found
 
 
 def _is_whole(batch: SampleColumns, coordinates: int) -> bool:

@@ -28,7 +28,6 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
     UserBatch,
     UserSamples,
 )
-from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_widths import Window
@@ -199,37 +198,6 @@ class StageResultCoder(EventCoder):
     kind = StageResult
 
 
-class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
-    """Private: samples as arrays. Positions in a source stay behind where there are no ids."""
-
-    def encode(self, value: SampleColumns) -> bytes:
-        """Columns one after the other, with the names that occur."""
-        used, agent = np.unique(value.agent, return_inverse=True)
-        names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
-        arrays = [np.array([len(used)]), agent.astype(np.int64), value.value, value.time]
-        arrays += [] if value.key is None else [value.key, value.position]
-        numbers = len(value), _width(value.value), int(value.key is not None)
-        return _packed(b"s", Window(0, 0), numbers, arrays, names)
-
-    def decode(self, encoded: bytes) -> SampleColumns:
-        """Read columns."""
-        _, (n, width, keyed), data, at = _opened(encoded, b"s")
-        n_names, at = _array(data, at, np.int64, (1,))
-        agent, at = _array(data, at, np.int64, (n,))
-        value, at = _array(data, at, np.float64, _shape(n, width))
-        time, at = _array(data, at, np.float64, (n,))
-        key, position = None, np.zeros(n, np.int64)
-        if keyed:
-            key, at = _array(data, at, np.uint64, (n,))
-            position, at = _array(data, at, np.int64, (n,))
-        names = _names(data, at, int(n_names[0])).to_pylist()
-        return SampleColumns(names, agent, value, time, key, position)
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
-
 CODERS: dict[type, type[coders.Coder]] = {
     ForRound: ForRoundCoder,
     UserBatch: UserBatchCoder,
@@ -240,7 +208,6 @@ CODERS: dict[type, type[coders.Coder]] = {
     StageFindings: StageFindingsCoder,
     WindowEstimate: WindowEstimateCoder,
     StageResult: StageResultCoder,
-    SampleColumns: SampleColumnsCoder,
 }
 """The coder of each type that a round puts into a PCollection."""
 

@@ -17,6 +17,7 @@ from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Tally
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 from meanstream.pipelines.beam.beam_runners import prism_runner_binary, runner_arguments
+from meanstream.pipelines.beam.element_types.sample_columns_coder import SampleColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.rounds import rounds_coders as coders
 from meanstream.pipelines.beam.rounds.round_transforms import (
@@ -38,6 +39,7 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
 )
 from meanstream.pipelines.beam.rounds.stages_on_beam import SumTallies
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
+from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_widths import Window
 from tests.pipelines.beam.support.collecting import run
@@ -147,7 +149,8 @@ def test_a_kind_of_data_is_not_read_as_another() -> None:
 
 def test_samples_as_bytes() -> None:
     batch = sample_batch(["b", "a", "b"], [1.0, -2.5, 1e300], [0.25, 1e9, 2.0])
-    coder = coders.SampleColumnsCoder()
+    coder = typecoders.registry.get_coder(SampleColumns)
+    assert isinstance(coder, SampleColumnsCoder)
     some = coder.decode(coder.encode(batch.take(np.array([1, 2]))))
     assert [some.names[place] for place in some.agent.tolist()] == ["a", "b"]
     assert (some.value.tolist(), some.time.tolist()) == ([-2.5, 1e300], [1e9, 2.0])
@@ -159,6 +162,18 @@ def test_samples_as_bytes() -> None:
     assert (again.key.tolist(), again.position.tolist()) == (keyed.key.tolist(), [1, 2])
     vectors = sample_batch(["b", "a"], [(1.0, 2.0), (3.0, 4.0)], [0.0, 1.0])
     assert coder.decode(coder.encode(vectors)).value.tolist() == [[3.0, 4.0], [1.0, 2.0]][::-1]
+    persons = replace(keyed, person=np.array([7, 2**63], np.uint64))
+    assert coder.decode(coder.encode(persons)).person.tolist() == [7, 2**63]
+    assert len(coder.encode(replace(batch, names=[*batch.names, *map(str, range(1000))]))) == len(coder.encode(batch))
+
+
+@pytest.mark.parametrize("agent", [[0, 2], [-1, 0], [0]])
+def test_a_batch_that_is_not_whole_travels_to_where_it_is_rejected(agent: list[int]) -> None:
+    coder = SampleColumnsCoder()
+    batch = replace(sample_batch(["b", "a"], [1.0, 2.0], [0.0, 1.0]), agent=np.array(agent))
+    again = coder.decode(coder.encode(batch))
+    assert (again.agent.tolist(), again.names[: max(agent) + 1]) == (agent, batch.names[: max(agent) + 1])
+    assert len(again.value) == 2
 
 
 def test_estimators_with_a_trusted_curator_have_no_two_sides() -> None:
