@@ -13,11 +13,13 @@ RUN python -m venv /opt/build && python -m venv /opt/meanstream
 COPY requirements/build.lock requirements/beam.lock requirements/
 
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
-    && /opt/meanstream/bin/pip install --require-hashes -r requirements/beam.lock
+    && /opt/meanstream/bin/pip install --no-compile --require-hashes -r requirements/beam.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY meanstream meanstream
+COPY docker/trim_image.py /src/trim_image.py
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
-    && /opt/meanstream/bin/pip install --no-index --no-deps dist/meanstream-*.whl \
+    && /opt/meanstream/bin/pip install --no-compile --no-index --no-deps dist/meanstream-*.whl \
+    && /opt/meanstream/bin/python trim_image.py \
     && /opt/meanstream/bin/python -m compileall -q /opt/meanstream/lib
 
 FROM ${PYTHON}
