@@ -5,13 +5,13 @@ No image registry is needed: `make images` makes the base with debootstrap, and 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +27,8 @@ BUILD_SECONDS = 1800
 CERTIFICATES = "/etc/ssl/certs:/etc/ssl/certs:ro"
 _OWN_CGROUPS = "mount -t cgroup2 none /sys/fs/cgroup && exec crun --cgroup-manager=disabled "
 """In a mount namespace of its own: crun refuses machines whose two versions of cgroups are mixed, and needs none."""
+
+_numbers = itertools.count()
 
 
 def missing() -> str | None:
@@ -128,7 +130,7 @@ class Container:
         self, images: Images, name: str, arguments: Sequence[str], *, entrypoint: Sequence[str] | None = None,
         volumes: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._id = f"{name}-{uuid.uuid4().hex[:8]}"
+        self._id = f"{name}-{next(_numbers)}"
         self._bundle = images.folder / self._id
         self._bundle.mkdir()
         self._settings = settings = images.settings(name)

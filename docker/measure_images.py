@@ -1,4 +1,4 @@
-"""Sizes and start times of the images: `python benchmarks/built_images.py`, as root, after `make images`.
+"""Sizes and start times of the images: `python docker/measure_images.py`, as root, after `make images`.
 
 Sizes are those of all files, and of what each image adds to its base. A start is from `crun run` to the end of
 `meanstream --version`, and to the first answer of the engine's health check; the middle of five.
