@@ -10,7 +10,7 @@ RUN python -m venv /opt/build && python -m venv /opt/sbom && python -m venv /opt
 COPY requirements/build.lock requirements/engine.lock requirements/sbom.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/sbom/bin/pip install --require-hashes --only-binary :all: -r requirements/sbom.lock \
-    && /opt/meanstream/bin/pip install --no-compile --require-hashes --only-binary :all: -r requirements/engine.lock
+    && /opt/meanstream/bin/pip install --no-compile --no-deps --require-hashes --only-binary :all: -r requirements/engine.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY meanstream meanstream
 COPY docker/trim_image.py /src/trim_image.py
