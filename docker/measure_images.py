@@ -58,8 +58,8 @@ def main() -> None:
         print(f"base: {base / 1e6:.0f} MB")
         for name in IMAGES:
             images.build(name)
-            size, seconds = images.size(name), images.seconds[name]
-            print(f"{name}: {size / 1e6:.0f} MB, {(size - base) / 1e6:.0f} MB over its base; built in {seconds:.0f} s")
+            size = images.size(name)
+            print(f"{name}: {size / 1e6:.0f} MB, {(size - base) / 1e6:.0f} MB over its base")
         version = [seconds_of_version(images) for _ in range(STARTS)]
         healthy = [seconds_until_healthy(images, Path(folder) / f"state-{i}") for i in range(STARTS)]
         middle = [statistics.median(found) for found in (version, healthy)]

@@ -39,13 +39,19 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
         yield built
 
 
+def sample_lines(first: int, stop: int) -> str:
+    """Samples of 50 agents, one a minute."""
+    numbers = range(first, stop)
+    lines = [{"agent": f"N{i % 50}", "value": i * i * 37 % 83 - 40, "time": 1357034400 + i * 60} for i in numbers]
+    return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
     """A folder that belongs to the images' user, with samples."""
     folder = tmp_path / "volume"
     folder.mkdir()
-    lines = [{"agent": f"N{i % 50}", "value": i * i * 37 % 83 - 40, "time": 1357034400 + i * 60} for i in range(3000)]
-    (folder / "samples.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    (folder / "samples.jsonl").write_text(sample_lines(0, 3000))
     for path in (folder, folder / "samples.jsonl"):
         os.chown(path, USER, USER)
     folder.chmod(0o700)
@@ -90,21 +96,25 @@ def test_a_container_writes_its_volume_and_nothing_else(images: Images, volume: 
     assert output.split() == [str(USER), "0000000000000000", "/tmp", STATE]  # noqa: S108
 
 
-def test_the_health_check_and_sigterm(images: Images, volume: Path) -> None:
+def test_the_health_check_sigterm_and_the_next_run(images: Images, volume: Path) -> None:
     (port,) = free_ports(1)
     following = run_agents("--follow", "--metrics", f"127.0.0.1:{port}")
-    with Container(images, "engine", following, volumes={STATE: volume}) as engine:
-        wait_until(lambda: engine.healthy(port), 120)
-        assert engine.run("python", "/opt/meanstream/probe.py", f"http://127.0.0.1:{port}/nothing") == 1
-        wait_until(lambda: (volume / "releases.jsonl").exists() and (volume / "releases.jsonl").stat().st_size > 0, 120)
-        engine.signal("TERM")
-        code, _, errors = engine.wait(120)
-    assert code == 0, errors
-    before = (volume / "releases.jsonl").read_bytes()
-    with Container(images, "engine", run_agents(), volumes={STATE: volume}) as engine:
-        code, _, errors = engine.wait()
-    assert code == 0, errors
-    assert (volume / "releases.jsonl").read_bytes().startswith(before)
+    releases, before = volume / "releases.jsonl", b""
+    for _ in range(2):
+        with Container(images, "engine", following, volumes={STATE: volume}) as engine:
+            wait_until(lambda: engine.healthy(port), 120)
+            assert engine.run("python", "/opt/meanstream/probe.py", f"http://127.0.0.1:{port}/nothing") == 1
+            size = len(before)
+            wait_until(lambda size=size: releases.exists() and releases.stat().st_size > size, 120)
+            engine.signal("TERM")
+            code, _, errors = engine.wait(120)
+        assert code == 0, errors
+        assert releases.read_bytes().startswith(before)
+        before = releases.read_bytes()
+        with (volume / "samples.jsonl").open("a") as samples_file:
+            samples_file.write(sample_lines(3000, 6000))
+    ids = [json.loads(line)["release_id"] for line in before.splitlines()]
+    assert len(set(ids)) == len(ids)
 
 
 def test_workers_in_the_image_serve_flink(images: Images, flink: FlinkCluster, tmp_path: Path) -> None:

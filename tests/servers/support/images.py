@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -53,7 +52,6 @@ class Images:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.seconds: dict[str, float] = {}
         folder.mkdir(parents=True)
 
     def __enter__(self) -> Self:
@@ -71,10 +69,8 @@ class Images:
         if name == "beam":
             self._build("boot", "FROM scratch\nCOPY container /opt/apache/beam/boot\n", BOOT)
             arguments += ["--build-arg", "BEAM=localhost/boot"]
-        began = time.monotonic()
         text = (ROOT / "docker" / f"{name}.Dockerfile").read_text()
         self._build(name, text, ROOT, "--network", "host", "-v", CERTIFICATES, *arguments)
-        self.seconds[name] = time.monotonic() - began
 
     def size(self, name: str) -> int:
         """Give an image's size in bytes, with its base."""
