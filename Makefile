@@ -24,6 +24,8 @@ FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
 BEAM_JAVA_VERSION := 2.65.0
 BEAM_JAVA := $(MEANSTREAM_SERVERS)/beam-java-$(BEAM_JAVA_VERSION)
 BEAM_YAML := $(MEANSTREAM_SERVERS)/beam-yaml-$(BEAM_VERSION)
+BEAM_BOOT := $(MEANSTREAM_SERVERS)/beam-boot-$(BEAM_VERSION)
+PYTHON_BASE := $(MEANSTREAM_SERVERS)/python-base-bookworm
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 HELM_VERSION := 3.22.0
@@ -34,7 +36,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test test-all check durations check-oldest docs pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers flink images sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -240,6 +242,21 @@ flink: $(FLINK)/beam-flink-job-server.jar
 
 $(FLINK)/beam-flink-job-server.jar: | tests/servers/flink_pom.xml $(BIN)/uv
 	FLINK=$(@D) PYTHON=$(abspath $(BIN)/python) tests/servers/flink.sh
+
+# What the images are built on where no registry is reachable: Python from Debian's packages (300 MB, as root), and the
+# program that starts Beam's workers. The tests of images (make test-all) also need buildah and crun.
+images: $(PYTHON_BASE).complete $(BEAM_BOOT)/container
+
+$(PYTHON_BASE).complete:
+	rm -rf $(PYTHON_BASE)
+	debootstrap --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates bookworm $(PYTHON_BASE)
+	ln -s python3 $(PYTHON_BASE)/usr/bin/python
+	rm -rf $(PYTHON_BASE)/var/cache/apt/archives/*.deb
+	touch $@
+
+$(BEAM_BOOT)/container:
+	GOBIN=$(@D) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
+	    github.com/apache/beam/sdks/v2/python/container@v$(BEAM_VERSION)
 
 $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \

@@ -1,6 +1,7 @@
 # Beam's SDK harness with this project: the workers of Flink (worker pool) and Dataflow (--sdk_container_image).
 #   docker build -f docker/beam.Dockerfile -t meanstream-beam:0.2.0 .
 # Beam's own program `boot` comes from Beam's image of the same version and Python; everything else is locked by hash.
+# The lock holds all packages: without --no-deps pip 23 refuses an extra of one that is locked (google-auth[pyopenssl]).
 ARG PYTHON=python:3.11.14-slim-bookworm
 ARG BEAM=apache/beam_python3.11_sdk:2.77.0
 
@@ -13,11 +14,13 @@ RUN python -m venv /opt/build && python -m venv /opt/meanstream
 COPY requirements/build.lock requirements/beam.lock requirements/
 
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
-    && /opt/meanstream/bin/pip install --require-hashes -r requirements/beam.lock
+    && /opt/meanstream/bin/pip install --no-compile --no-deps --require-hashes -r requirements/beam.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY meanstream meanstream
+COPY docker/trim_image.py /src/trim_image.py
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
-    && /opt/meanstream/bin/pip install --no-index --no-deps dist/meanstream-*.whl \
+    && /opt/meanstream/bin/pip install --no-compile --no-index --no-deps dist/meanstream-*.whl \
+    && /opt/meanstream/bin/python trim_image.py \
     && /opt/meanstream/bin/python -m compileall -q /opt/meanstream/lib
 
 FROM ${PYTHON}

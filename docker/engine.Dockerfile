@@ -10,15 +10,16 @@ RUN python -m venv /opt/build && python -m venv /opt/sbom && python -m venv /opt
 COPY requirements/build.lock requirements/engine.lock requirements/sbom.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/sbom/bin/pip install --require-hashes --only-binary :all: -r requirements/sbom.lock \
-    && /opt/meanstream/bin/pip install --require-hashes --only-binary :all: -r requirements/engine.lock
+    && /opt/meanstream/bin/pip install --no-compile --no-deps --require-hashes --only-binary :all: -r requirements/engine.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY meanstream meanstream
+COPY docker/trim_image.py /src/trim_image.py
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
-    && /opt/meanstream/bin/pip install --no-index --no-deps dist/meanstream-*.whl \
+    && /opt/meanstream/bin/pip install --no-compile --no-index --no-deps dist/meanstream-*.whl \
     && /opt/meanstream/bin/pip uninstall -y pip setuptools \
     && /opt/sbom/bin/cyclonedx-py environment --of JSON --pyproject pyproject.toml -o /opt/meanstream/sbom.json \
         /opt/meanstream/bin/python \
-    && /opt/meanstream/bin/python -m compileall -q /opt/meanstream/lib
+    && /opt/meanstream/bin/python trim_image.py --compile
 
 FROM ${PYTHON}
 # A numbered user, so that Kubernetes can see that it is not root. The store's folder is its only place to write.
