@@ -73,6 +73,5 @@ if __name__ == "__main__":
     run_simulation(server, client, CLINICS)
     truth, alone, value, low, high = np.array([json.loads(one.read_text()) for one in FOLDER.glob("*.json")]).T
     ratio = np.square(value - truth).sum() / np.square(alone - truth).sum()
-    print(
-        f"squared error {ratio:.2f} of the clinics alone; {np.mean((low <= truth) & (truth <= high)):.0%} of intervals hold"
-    )
+    inside = np.mean((low <= truth) & (truth <= high))
+    print(f"squared error {ratio:.2f} of the clinics alone; {inside:.0%} of intervals hold")
