@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.integrations.federated_site import SiteRelease
+from meanstream.integrations.federated_site import SiteRelease, SiteSettings, release_noise_variance
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
 from meanstream.operators.records import OwnMeans, ReleaseColumns
@@ -45,11 +45,18 @@ class SiteEstimate:
 
 
 def read_site_releases(
-    received: Iterable[Mapping[str, Any]], *, statistic: str, round_name: str, lower: float, upper: float
+    received: Iterable[Mapping[str, Any]],
+    *,
+    statistic: str,
+    round_name: str,
+    lower: float,
+    upper: float,
+    settings: SiteSettings | None = None,
 ) -> tuple[list[SiteRelease], Counter[str]]:
     """Read releases that came from outside: keep the possible ones of a round, and count the others by reason.
 
-    Public in, public out. No release, however forged, stops the reader.
+    Public in, public out. No release, however forged, stops the reader. Where all sites agree on `settings`, a release
+    that declares less noise than they give is left out, too.
 
     Examples
     --------
@@ -68,6 +75,9 @@ def read_site_releases(
             rejected["malformed"] += 1
             continue
         reason = _fault(one, statistic, round_name, lower, upper)
+        if reason is None and settings is not None:
+            least = release_noise_variance(settings, one.count, lower, upper)
+            reason = "too_precise" if one.noise_variance < least * (1 - 1e-9) else None
         if reason is None and one.site in found:
             reason = "second_release"
         if reason is None:

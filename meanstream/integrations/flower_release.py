@@ -78,7 +78,14 @@ def wait_for_sites(grid: Grid, sites: int, *, seconds: float = 60.0) -> list[int
 
 
 def gather_site_releases(
-    grid: Grid, nodes: Sequence[int], round_name: str, statistic: str, bounds: Bounds, *, timeout: float | None = None
+    grid: Grid,
+    nodes: Sequence[int],
+    round_name: str,
+    statistic: str,
+    bounds: Bounds,
+    *,
+    settings: SiteSettings | None = None,
+    timeout: float | None = None,
 ) -> tuple[list[SiteRelease], Counter[str]]:
     """Ask clients for a round; give the possible releases, and count others by reason. Public."""
     asked = [
@@ -92,7 +99,9 @@ def gather_site_releases(
         else:
             received.append(dict(reply.content.config_records[PREFIX + statistic]))
     lower, upper = bounds
-    found, rejected = read_site_releases(received, statistic=statistic, round_name=round_name, lower=lower, upper=upper)
+    found, rejected = read_site_releases(
+        received, statistic=statistic, round_name=round_name, lower=lower, upper=upper, settings=settings
+    )
     if failed:
         rejected["no_reply"] += failed
     return found, rejected
@@ -107,13 +116,16 @@ def send_site_releases(
         Message(content=RecordDict(content), dst_node_id=node, message_type="evaluate", group_id=round_name)
         for node in nodes
     ]
-    return grid.send_and_receive(sent, timeout=timeout)
+    replies: Iterable[Message] = grid.send_and_receive(sent, timeout=timeout)
+    return replies
 
 
 def received_site_releases(
-    message: Message, *, round_name: str, statistic: str, bounds: Bounds
+    message: Message, *, round_name: str, statistic: str, bounds: Bounds, settings: SiteSettings | None = None
 ) -> tuple[list[SiteRelease], Counter[str]]:
     """Read, at a client, the releases that `send_site_releases` sent."""
     lower, upper = bounds
     records = [dict(one) for name, one in message.content.config_records.items() if name.startswith(PREFIX)]
-    return read_site_releases(records, statistic=statistic, round_name=round_name, lower=lower, upper=upper)
+    return read_site_releases(
+        records, statistic=statistic, round_name=round_name, lower=lower, upper=upper, settings=settings
+    )

@@ -204,6 +204,15 @@ def test_a_forged_release_is_counted_and_stops_no_one(forged: Any, reason: str) 
     assert dict(rejected) == {reason: 1}
 
 
+def test_a_release_that_declares_too_little_noise_is_left_out_where_settings_are_agreed_on() -> None:
+    honest = release_noise_variance(SETTINGS, 50, 0, 30)
+    wire = [plain(site="b", noise_variance=honest), plain(noise_variance=honest / 2)]
+    given: dict[str, Any] = {"statistic": "stay", "round_name": "1", "lower": 0, "upper": 30}
+    found, rejected = read_site_releases(wire, **given, settings=SETTINGS)
+    assert ([one.site for one in found], dict(rejected)) == (["b"], {"too_precise": 1})
+    assert len(read_site_releases(wire, **given)[0]) == 2
+
+
 def test_together_is_better_than_alone_and_intervals_hold() -> None:
     """20 federations of 30 sites; coverage of 600 intervals: .95 less four standard errors (false alarm 3e-5)."""
     draw, noise = np.random.default_rng(11), SiteSettings(epsilon=1, delta=1e-6, releases=1)
