@@ -126,7 +126,7 @@ def better_mean(
     >>> rows = [dict(site=f"s{i}", statistic="x", round="1", count=50, mean=0.5 + 0.01 * (i % 3), noise_variance=1e-4,
     ...         lower=0, upper=1) for i in range(12)]
     >>> releases, _ = read_site_releases(rows, statistic="x", round_name="1", lower=0, upper=1)
-    >>> own = better_mean(releases, mean=0.7, count=5, stddev=0.25)
+    >>> own = better_mean(releases, mean=0.52, count=5, stddev=0.25)
     >>> own.value < 0.6, own.upper - own.lower < own.alone_upper - own.alone_lower
     (True, True)
     """
