@@ -36,7 +36,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test test-all check durations check-oldest docs pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers flink images sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers federated flink images sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -75,6 +75,15 @@ $(OLDEST)/.installed: requirements/oldest.lock requirements/demo.lock pyproject.
 	$(UV) pip install -q -p $(OLDEST)/bin/python --require-hashes -r requirements/oldest.lock
 	$(UV) pip install -q -p $(OLDEST)/bin/python --no-deps --require-hashes -r requirements/demo.lock
 	$(UV) pip install -q -p $(OLDEST)/bin/python --no-deps -e .
+	touch $@
+
+# Flower needs older packages than ours, and NVFlare brings many: their tests run in an environment of their own.
+FEDERATED := .venv-federated
+federated: $(FEDERATED)/.installed
+
+$(FEDERATED)/.installed: pyproject.toml | $(BIN)/uv
+	$(UV) venv -q --clear -p $(PYTHON) $(FEDERATED)
+	$(UV) pip install -q -p $(FEDERATED)/bin/python -e .[flower,nvflare]
 	touch $@
 
 lint: $(STAMP)
@@ -280,4 +289,4 @@ $(GRAFANA_TYPES)/.complete: | tests/docker/grafana/package-lock.json
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist
+	rm -rf $(VENV) $(OLDEST) $(FEDERATED) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist

@@ -31,7 +31,7 @@ except ImportError:
     raise ValueError("iceberg must be installed: pip install 'meanstream[iceberg]'") from None
 
 ROLE = "releases"
-WRITER, EVENTS = "meanstream.writer", "meanstream.events"
+WRITER, EVENTS = "meanstream-writer", "meanstream-events"
 """Properties of a snapshot: who wrote it, and how many of the writer's events the table holds with it."""
 _PLACE = re.compile(r"iceberg://(?P<catalog>[\w-]+)/(?P<table>[\w-]+(?:\.[\w-]+)+)", re.ASCII | re.IGNORECASE)
 _COUNTS = [("counts", pa.list_(pa.int64())), ("noise_variance", pa.float64())]

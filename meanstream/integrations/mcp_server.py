@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import mcp_types as types
 from anyio.to_thread import run_sync
+from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from pydantic import ValidationError

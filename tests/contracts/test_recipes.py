@@ -142,7 +142,7 @@ TRIED = {
                 '    ".added": ("an .added file", "meanstream.streaming.sinks.added:AddedSink"),',
             ),
             ("tests/pipelines/commands/test_outputs.py", "BREAKS = {", '    ".added": Failing.jsonl,'),
-            ("tests/noninterference/surfaces.py", "SINK_KINDS = {", 'SINK_KINDS[".added"] = "agents"'),
+            ("tests/noninterference/surfaces.py", "SINK_KINDS = {", '    ".added": "agents",'),
         ),
         command=(*AGENTS, "--sink", "estimates.added"),
         tests=("tests/pipelines/commands/test_outputs.py", "tests/noninterference/test_surfaces.py"),

@@ -15,7 +15,7 @@ INTERVAL = re.compile(r"\[ *-?[\d.]+, +[\d.]+\]")
 PRINTS = {
     "agents_by_month": ("N201AA: mean delay", "2013-12"),
     "beam_pipeline": ("N14228: ", "week of 2013-01-03"),
-    "federated": ("296 batters; squared error on the other half 0.", "319 batters"),
+    "two_leagues": ("296 batters; squared error on the other half 0.", "319 batters"),
     "mean_delays": ("root mean squared error", "(1, 1e-06)-differentially private"),
     "weekly_delays": ("epsilon 1 for each window",),
     "river_statistic": ("private mean ", "of 5,000 samples; the mean itself is within 0.0"),

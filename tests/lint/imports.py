@@ -20,7 +20,13 @@ ONLY_IN = {
 """Clients, and the file that alone imports each: nothing else depends on its spelling."""
 RINGS = tuple(
     f"meanstream.{ring}."
-    for ring in ("operators.papers", "operators.evidence", "pipelines.beam", "pipelines.commands.papers")
+    for ring in (
+        "operators.papers",
+        "operators.evidence",
+        "pipelines.beam",
+        "pipelines.commands.papers",
+        "integrations",
+    )
 )
 """What stands on the core, which loads it by name."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from meanstream.operators.estimators.registry import ESTIMATORS
 from tests.lint.sources import Source, sources
 
-USERS = ("meanstream", "tests", "benchmarks", "docker")
+USERS = ("meanstream", "tests", "benchmarks", "docker", "docs/examples")
 """Folders whose files may use a public name."""
 WHOLE = {"adaptive", "repeating", "item", "semi", "split", "plan"}
 """Estimators whose names are words: only a string that is nothing else names one."""

@@ -97,6 +97,7 @@ COMMANDS = {
     "dlq list": "readers",
     "dlq show": "readers",
     "dlq replay": "replay",
+    "explain": "settings only",
     "explain agents": "settings only",
     "explain rounds": "settings only",
     "explain together": "settings only",
