@@ -81,6 +81,7 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
     return {
         "name": settings.name,
         "mode": settings.mode,
+        "planned": settings.categories is None and settings.quantiles is None,
         "privacy_unit": "sample" if samples else "user",
         "trust": "local",
         "protects": "each single sample, NOT all that one user sends, and NOT its number of samples"
@@ -162,7 +163,6 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
     return {
         "name": settings.estimator,
         "estimand": estimator.estimand,
-        "planned": settings.categories is None and settings.quantiles is None,
         "users": users,
         "users_are": "declared" if settings.users is not None else "an example: each window counts its users",
         "sizes": settings.sizes,
@@ -239,7 +239,7 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f"estimator       {estimator['name']}, {estimator['estimand']}",
         f"                for {estimator['users']:,} users ({estimator['users_are']}), predicted standard error"
         f" {estimator['predicted_stderr']:.4g}",
-        *explain_errors_of_rounds_lines(facts["by_epsilon"], planned=estimator["planned"]),
+        *explain_errors_of_rounds_lines(facts["by_epsilon"], planned=facts["planned"]),
         *_carried_lines(estimator.get("carried")),
         *(line for stage in facts["mechanisms"] for line in _stage_lines(stage)),
         f"post-processing {facts['post_processing']}",
