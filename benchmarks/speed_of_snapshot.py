@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import process_time
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
 STDDEV, NOISE, LOWER, UPPER = 0.5, 7.3, -0.7, 1.7
@@ -54,6 +56,9 @@ def measure(rng: np.random.Generator, truth: Floats, count: Ints, *, repeat: int
         collaboration = make_collaboration(name, lower=LOWER, upper=UPPER)
         seconds[f"{name}_fit"], fitted = best(repeat, partial(collaboration.fit, releases, variance))
         seconds[f"{name}_answers"], answers = best(repeat, partial(fitted.estimate, own))
+        if name == "learned_prior":  # samples depend on each other: two variances, and so two values
+            two = replace(own, value_variance=own.variance * rng.uniform(0.7, 1.0, len(own)))
+            seconds["dependent_answers"], _ = best(repeat, partial(estimate_with_two_variances, fitted, two))
         error[name] = float(np.mean((answers.value - truth) ** 2) / np.mean((own.mean - truth) ** 2))
     seconds["np_sort"], _ = best(repeat, partial(np.sort, releases.mean))
     prior = seconds["learned_prior_fit"] + seconds["learned_prior_answers"]
@@ -61,6 +66,7 @@ def measure(rng: np.random.Generator, truth: Floats, count: Ints, *, repeat: int
     return {
         **{f"{name}_seconds": value for name, value in seconds.items()},
         "learned_prior_seconds": prior,
+        "dependent_seconds": seconds["learned_prior_fit"] + seconds["dependent_answers"],
         "learned_prior_ratio": prior / seconds["np_sort"],
         "tests_ratio": tests / seconds["np_sort"],
         "learned_prior_error_to_local": error["learned_prior"],

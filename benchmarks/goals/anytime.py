@@ -1,6 +1,6 @@
 """Agents whose interval ever misses their mean, over a whole stream: pointwise and anytime intervals.
 
-`python benchmarks/anytime.py [--runs 3] [--seed 1] [--agents 300] [--samples 2000] [--table PAGE.md]`
+`python benchmarks/goals/anytime.py [--runs 3] [--seed 1] [--agents 300] [--samples 2000] [--table PAGE.md]`
 
 Agents look after each of their first 20 samples, then whenever they have 12 % more. All are hosted by one engine's
 classes, at epsilon 1. Goals: anytime intervals hold at all looks for 95 % of the agents in the mean over the seeds, and
@@ -74,7 +74,7 @@ def write(page: Path, lines: list[str], how: str, samples: int) -> None:
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
     head = [
-        f"Made by `python benchmarks/anytime.py {how} --table {page}`.",
+        f"Made by `python benchmarks/goals/anytime.py {how} --table {page}`.",
         "",
         "| samples | pointwise: ever hold | anytime: ever hold | worst seed | length, to pointwise, after "
         f"20 / 200 / {samples} samples |",
