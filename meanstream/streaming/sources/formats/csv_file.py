@@ -28,6 +28,9 @@ NULLS = ("", "NA", "N/A", "null", "NULL", "None")
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 """What separates columns, here or in files of others."""
 
+FEW = 4
+"""Names are read as a dictionary while each comes at least that many times in a block."""
+
 csv.field_size_limit((1 << 31) - 1)
 """Python's own limit, 128 KiB, is of a field: a record would be good in a large block, and malformed in a small one."""
 
@@ -93,6 +96,7 @@ class CsvFormat:
         self._header = header
         found = mapping.resolve(header, shown=not _has_data(header), more=csv_separator_hint(header, delimiter))
         self._fields = {part: header.index(column) for part, column in found.items()}
+        self._few_agents = True
 
     def stands_out(self, block: LineBlock) -> Bools | None:
         """Say which lines pyarrow could take for more or less than one row: those with a stray quote or line end.
@@ -132,7 +136,10 @@ class CsvFormat:
             for i in bad:
                 rejects.add("malformed", int(number[i]), len(block.part(i, i + 1).lines()[0]))
             number = np.delete(number, bad)
-        return {part: _one_chunk(table.column(f"f{i}")) for part, i in self._fields.items()}, number
+        columns = {part: _one_chunk(table.column(f"f{i}")) for part, i in self._fields.items()}
+        if self._few_agents:  # a name that comes often is looked up once for a block
+            self._few_agents = FEW * len(columns["agent"].dictionary) <= len(block)
+        return columns, number
 
     def _finite(self, table: pa.Table) -> bool:
         columns = [table.column(f"f{i}") for part, i in self._fields.items() if mapping_kind(part) == "value"]
@@ -146,6 +153,8 @@ class CsvFormat:
             return "skip"
 
         used = {f"f{i}": types.get(mapping_kind(part), pa.binary()) for part, i in self._fields.items()}
+        if self._few_agents:
+            used[f"f{self._fields['agent']}"] = pa.dictionary(pa.int32(), pa.binary())
         table = arrow_csv.read_csv(
             pa.BufferReader(block.data),
             read_options=arrow_csv.ReadOptions(

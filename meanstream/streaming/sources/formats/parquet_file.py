@@ -13,7 +13,12 @@ from pyarrow import parquet
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
 from meanstream.streaming.sources.decode import REASONS, Decoder
-from meanstream.streaming.sources.formats.parquet_rows import PARQUET_DAMAGE, ParquetDigest, ParquetRows
+from meanstream.streaming.sources.formats.parquet_rows import (
+    PARQUET_DAMAGE,
+    ParquetDigest,
+    ParquetRows,
+    parquet_in_order,
+)
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_protocol import (
     Opening,
@@ -64,7 +69,7 @@ class ParquetSource:
         while left and (rows := self._take(left)) is not None:
             position: Ints = np.arange(self._row + 1, self._row + 1 + len(rows))
             self._row, left = self._row + len(rows), left - len(rows)
-            raw = {part: rows.column(column) for part, column in self._columns.items()}
+            raw = {part: parquet_in_order(rows.column(column)) for part, column in self._columns.items()}
             samples, bad = self._decoder.decode(raw, position)
             parts.append(samples)
             rejects.extend(bad)

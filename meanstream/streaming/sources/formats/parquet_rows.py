@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 from pyarrow import parquet
 
+from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Position
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError, other_source_file
 
@@ -19,6 +21,8 @@ PIECE_BYTES = 32 << 20
 """Bytes of text that are in memory at once, where a page has no more."""
 CHUNK_BYTES, TEXT_BYTES = 512 << 20, 4096
 """A column of texts this long on average must not have more in one row group: a page of it is in memory as a whole."""
+CODED_BYTES = 64 << 10
+"""Bytes of a small dictionary, as stored; a text that is written out takes four bytes for its length alone."""
 _READ_BYTES = 1 << 20
 
 
@@ -73,20 +77,23 @@ class ParquetRows:
         stored = sum(chunk.total_uncompressed_size for chunk in _chunks(found, self._texts))
         pieces = min(most, max(PIECE_BYTES * max(found.num_rows, 1) // max(stored, 1), 1))
         if stored * found.num_rows <= PIECE_BYTES or self._longest(group) * pieces <= PIECE_BYTES:
-            yield from self._file.iter_batches(pieces, row_groups=[group], columns=self.columns)
+            coded = [chunk.path_in_schema for chunk in _chunks(found, self._texts) if _is_coded(chunk)]
+            with self._by_dictionary(coded) as file:
+                yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns)
             return
-        with self._by_dictionary() as file:
+        with self._by_dictionary(self._texts) as file:
             yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns)
 
     def _longest(self, group: int) -> int:
         """Give the length of the longest text that the row group's dictionaries have."""
-        with self._by_dictionary() as file:
+        with self._by_dictionary(self._texts) as file:
             first = next(file.iter_batches(1, row_groups=[group], columns=self._texts), None)
         columns = [] if first is None else [c for c in first.columns if pa.types.is_dictionary(c.type)]
         return max((pc.max(pc.binary_length(column.dictionary)).as_py() or 0 for column in columns), default=0)
 
-    def _by_dictionary(self) -> parquet.ParquetFile:
-        return parquet.ParquetFile(self.path, metadata=self._file.metadata, read_dictionary=self._texts)
+    def _by_dictionary(self, texts: Sequence[str]) -> parquet.ParquetFile:
+        """Open the file once more: columns of these texts come as dictionaries."""
+        return parquet.ParquetFile(self.path, metadata=self._file.metadata, read_dictionary=list(texts))
 
 
 class ParquetDigest:
@@ -137,6 +144,24 @@ class ParquetDigest:
         return size - int.from_bytes(file.read(4), "little")
 
 
+def parquet_in_order(column: pa.Array) -> pa.Array:
+    """Bring the entries of a dictionary into the order in which they come, without those that do not come here.
+
+    Names are numbered as they would be if they were written out.
+    """
+    if not pa.types.is_dictionary(column.type):
+        return column
+    at: Ints = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    first = np.full(len(column.dictionary) + 1, len(at))
+    first[at[::-1]] = np.arange(len(at))[::-1]  # of an entry that is repeated the last assignment holds
+    used = np.flatnonzero(first[:-1] < len(at))
+    order = used[np.argsort(first[used])]
+    number = np.full(len(first), -1)
+    number[order] = np.arange(len(order))
+    indices = pa.array(number[at], pa.int64(), mask=at < 0)
+    return pa.DictionaryArray.from_arrays(indices, column.dictionary.take(pa.array(order)))
+
+
 def _update(digest: Any, file: BinaryIO, start: int, left: int | None) -> None:
     """Add bytes of a file to a digest; None: up to its end."""
     file.seek(start)
@@ -154,6 +179,12 @@ def _chunks(group: Any, columns: Sequence[str]) -> Iterator[Any]:
         chunk = group.column(i)
         if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.") for name in columns):
             yield chunk
+
+
+def _is_coded(chunk: Any) -> bool:
+    """Say whether a column of texts has few different ones, which the file stores once: then each is looked up once."""
+    dictionary = chunk.data_page_offset - (chunk.dictionary_page_offset or chunk.data_page_offset)
+    return bool(0 < dictionary <= CODED_BYTES and chunk.total_uncompressed_size < 4 * chunk.num_values)
 
 
 def _is_text(kind: pa.DataType) -> bool:
