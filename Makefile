@@ -81,9 +81,10 @@ $(OLDEST)/.installed: requirements/oldest.lock requirements/demo.lock pyproject.
 FEDERATED := .venv-federated
 federated: $(FEDERATED)/.installed
 
-$(FEDERATED)/.installed: pyproject.toml | $(BIN)/uv
+$(FEDERATED)/.installed: requirements/federated.lock pyproject.toml | $(BIN)/uv
 	$(UV) venv -q --clear -p $(PYTHON) $(FEDERATED)
-	$(UV) pip install -q -p $(FEDERATED)/bin/python -e .[flower,nvflare]
+	$(UV) pip install -q -p $(FEDERATED)/bin/python --compile-bytecode --require-hashes -r requirements/federated.lock
+	$(UV) pip install -q -p $(FEDERATED)/bin/python --no-deps -e .
 	touch $@
 
 lint: $(STAMP)
@@ -171,6 +172,7 @@ lock: $(BIN)/uv
 	echo 'kubernetes-validate==$(KUBERNETES_VERSION)' | $(COMPILE) --no-deps -o requirements/kubernetes.lock -
 	printf 'docstring-parser<1\npandas<2.4\nquickjs-ng<1\ntzdata\nvirtualenv-clone<1\n' | \
 	    $(COMPILE) --no-deps -o requirements/yaml.lock -
+	$(COMPILE) --extra flower --extra nvflare -o requirements/federated.lock pyproject.toml
 	echo 'cyclonedx-bom==$(CYCLONEDX_VERSION)' | $(COMPILE) -o requirements/sbom.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
 	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \

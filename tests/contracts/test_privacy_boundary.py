@@ -55,6 +55,7 @@ def test_the_private_types_are_these() -> None:
     assert {name for name, kind in EVENTS.items() if issubclass(kind, PrivateEvent)} == {
         "sample",
         "estimate",
+        "pair_release",
         "private_dead_letter",
     }
     assert all(issubclass(kind, PublicEvent) != issubclass(kind, PrivateEvent) for kind in EVENTS.values())

@@ -82,11 +82,6 @@ class PairRelease(PrivateEvent):
     topic: ClassVar[str] = "pair_release"
     release_id: str = Field(description="Stable identity: the same id always carries the same release.")
     agent: Name
-    variance: NotNegative | None = Field(
-        default=None,
-        exclude_if=is_none_in_event,
-        description="Variance of one sample with noise, with --variance released, where it can be used.",
-    )
     reader: Name = Field(description="The agent that queried, the only one that may see this.")
     index: Count = Field(description="Which release of this agent to this reader it is, from 1.")
     time: AwareDatetime = Field(description="Event time of the query.")
@@ -94,6 +89,11 @@ class PairRelease(PrivateEvent):
     total: int = Field(description="The noisy sum in grid units.")
     mean: FiniteFloat = Field(description="The noisy mean, in the unit of the value; may lie outside the bounds.")
     noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    variance: NotNegative | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Variance of one sample with noise, with --variance released, where it can be used.",
+    )
     epsilon: Epsilon
     delta: Delta
     mode: Literal["tuned", "paper"]

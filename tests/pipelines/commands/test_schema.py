@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,18 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     )
     lines |= emitted_by_rounds(folder)
     lines["drift"] = emitted_drifts(folder)
+    lines["pair_release"] = emitted_pairs(folder)
     lines["sample"] = [Sample(agent="a", value=1.5, time=time_as_datetime(0.0), id="s1").model_dump_json().encode()]
     return lines
+
+
+def emitted_pairs(folder: Path) -> list[bytes]:
+    """Run agents that query each other: what one gets of another is in the ledger and nowhere else."""
+    store = folder / "pairs.db"
+    changes = {"schedule": "round_robin", "releases": None, "sink": folder / "pairs.jsonl", "store": store}
+    assert run_agents(folder, **changes).code == 0
+    with closing(sqlite3.connect(store)) as connection:
+        return [bytes(output) for (output,) in connection.execute("SELECT output FROM ledger ORDER BY seq")]
 
 
 def emitted_drifts(folder: Path) -> list[bytes]:
@@ -91,7 +103,9 @@ RARE = {
         "quantiles",
         "exceeds",
         "moved_by_covariates",
+        "members",
     },  # if overtaken, or asked for
+    "pair_release": {"variance"},
     "release": {"histogram"},  # where they are asked for
     "population": {"overtaken"},
 }
