@@ -120,7 +120,7 @@ release: $(STAMP) sbom
 	cd build/release && venv/bin/meanstream explain agents --lower 0 --upper 1 --epsilon 1 --delta 1e-6 > /dev/null
 
 bench: $(STAMP)
-	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py benchmarks/beam/*.py benchmarks/rounds/*.py benchmarks/goals/*.py)); do \
+	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py benchmarks/beam/*.py benchmarks/speed/*.py benchmarks/rounds/*.py benchmarks/goals/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
 
 # Generated records and bad options; SEED=... gives others.

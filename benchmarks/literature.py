@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
-from real.sets import RealSet
-from real_data import noise_of, settings_of
 
+from benchmarks.real.sets import RealSet
+from benchmarks.real_data import noise_of, settings_of
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone

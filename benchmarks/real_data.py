@@ -41,14 +41,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from real.attributes import attributes_of_set
-from real.laws import LAWS
-from real.measure import Errors, Half, Known, errors_of, replayed
-from real.real_report import draw, write_table
-from real.sets import SETS, RealSet, real_sets
-from real.strata import measure_strata, runs_of, strata_table
-from real.subgroups import subgroup_rows, subgroup_table
 
+from benchmarks.real.attributes import attributes_of_set
+from benchmarks.real.laws import LAWS
+from benchmarks.real.measure import Errors, Half, Known, errors_of, replayed
+from benchmarks.real.real_report import draw, write_table
+from benchmarks.real.sets import SETS, RealSet, real_sets
+from benchmarks.real.strata import measure_strata, runs_of, strata_table
+from benchmarks.real.subgroups import subgroup_rows, subgroup_table
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from real.drift_sets import DriftSet, drift_sets
 from river import drift as river_drift
 
+from benchmarks.real.drift_sets import DriftSet, drift_sets
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import alone_where_ahead
 from meanstream.operators.collaboration.followed_releases import FollowedReleases

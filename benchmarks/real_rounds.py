@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real.sets import SETS, RealSet, real_sets
 
+from benchmarks.real.sets import SETS, RealSet, real_sets
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats, Ints

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
-from real.sets import OWNERS, VALUES
 
+from benchmarks.real.sets import OWNERS, VALUES
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.pipelines.commands.demo.flights import flights_file
 from meanstream.streaming.agents.declared_covariates import covariates_of_table

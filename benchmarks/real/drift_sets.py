@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
-from real.sets import EVENTS, real_sets
 
+from benchmarks.real.sets import EVENTS, real_sets
 from meanstream.operators.records import Floats, Ints
 
 FLIGHTS = ("tail, delay", "route, delay", "carrier, delay", "route, air time")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from real.measure import Half
 
+from benchmarks.real.measure import Half
 from meanstream.operators.records import Floats, Ints
 
 MOST, KNOWN = 3000, 10**9

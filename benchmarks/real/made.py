@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from real.sets import RealSet
 
+from benchmarks.real.sets import RealSet
 from meanstream.operators.records import Floats
 
 OWNERS, VALUES = 800, 400

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-from real.sets import RealSet
 
+from benchmarks.real.sets import RealSet
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior

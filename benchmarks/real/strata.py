@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from real.laws import LAWS
-from real.measure import Half, replayed
-from real.sets import RealSet, real_sets
 
+from benchmarks.real.laws import LAWS
+from benchmarks.real.measure import Half, replayed
+from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from real.measure import Errors
 
+from benchmarks.real.measure import Errors
 from meanstream.operators.records import Bools
 
 LEAST = 20

@@ -13,7 +13,7 @@ from meanstream.operators.validation import require
 SPREAD_SHARE = 0.1
 """Part of the budget for votes on the spread by default (measured by `benchmarks/goals/spread_vote.py`)."""
 HISTOGRAM_SHARE = 0.1
-"""Part of the budget for histograms with quantiles or exceedances (`benchmarks/speed_of_quantiles.py`)."""
+"""Part of the budget for histograms with quantiles or exceedances (`benchmarks/speed/speed_of_quantiles.py`)."""
 
 AT_THE_END = "geometric:1000000000000,2"
 """A schedule that never comes due: each agent releases once, when all is read."""

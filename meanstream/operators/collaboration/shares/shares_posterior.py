@@ -16,7 +16,7 @@ ESCAPE, ESCAPE_WORTH = 0.05, 1.0
 """Probability that an agent is like no other, and what the prior is worth to it then: public constants."""
 
 RELEASED_WIDER = 1.25
-"""Of the variance where only a release is known: agents are not normal (`benchmarks/speed_of_quantiles.py`)."""
+"""Of the variance where only a release is known: agents are not normal (`benchmarks/speed/speed_of_quantiles.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ SUMS = 3.0
 """So many independent ones the shares below all edges are worth."""
 MEAN_WIDER = 2.0
 """Of the variance of a sum of estimated shares: posterior means of shares that are positive add up to more than they
-should (`benchmarks/speed_of_quantiles.py`)."""
+should (`benchmarks/speed/speed_of_quantiles.py`)."""
 _NOTHING = 1e-9
 
 

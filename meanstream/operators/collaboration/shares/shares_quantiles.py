@@ -17,7 +17,7 @@ from meanstream.operators.validation import require, valid_float
 
 WITHIN_BINS = 0.1
 """Of the width of a bin: how far a quantile may lie from where equal density within the bin puts it (measured by
-`benchmarks/speed_of_quantiles.py`)."""
+`benchmarks/speed/speed_of_quantiles.py`)."""
 _LEAST, _MOST, _NODES = 0.05, 1e9, 400
 _HALVINGS = 50
 MOST_QUANTILES = 16

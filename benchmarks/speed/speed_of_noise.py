@@ -1,4 +1,5 @@
-"""Cost of keyed noise against numpy's generator, measured in turns in one run: `python benchmarks/speed_of_noise.py`.
+"""Cost of keyed noise against numpy's generator, measured in turns in one run: `python
+benchmarks/speed/speed_of_noise.py`.
 
 Prints JSON: the median nanoseconds of CPU time per draw, and the same divided by `standard_normal` of PCG64.
 """

@@ -1,8 +1,8 @@
 """Quantiles and exceedances of real owners of values: what the learned prior gains, and whether intervals cover.
 
-    python benchmarks/speed_of_quantiles.py
-    python benchmarks/speed_of_quantiles.py --sets "tail, delay" --shares 0.05,0.1,0.2,0.4 --seeds 5
-    python benchmarks/speed_of_quantiles.py --table docs/quantiles.md
+    python benchmarks/speed/speed_of_quantiles.py
+    python benchmarks/speed/speed_of_quantiles.py --sets "tail, delay" --shares 0.05,0.1,0.2,0.4 --seeds 5
+    python benchmarks/speed/speed_of_quantiles.py --table docs/quantiles.md
 
 Loss: one random half of every owner's values is its stream, the other half the truth. Owners with at least 5 values in
 each half are scored by the pinball loss of the answer in the other half, less that of the best answer there. "alone" is
@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real.made import made_sets
-from real.sets import RealSet, real_sets
 
+from benchmarks.real.made import made_sets
+from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.usual import AT_THE_END, HISTOGRAM_SHARE
@@ -96,7 +96,7 @@ def main() -> None:
     print()
     if options.table:
         options.table.write_text(
-            table_of(cells, shlex.join(["python", "benchmarks/speed_of_quantiles.py", *sys.argv[1:]]))
+            table_of(cells, shlex.join(["python", "benchmarks/speed/speed_of_quantiles.py", *sys.argv[1:]]))
         )
     sys.exit(1 if missed else 0)
 

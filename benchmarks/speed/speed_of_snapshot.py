@@ -1,6 +1,6 @@
 """Seconds for one snapshot of many agents: fit the learned prior and answer everybody. Prints JSON.
 
-    OMP_NUM_THREADS=1 python benchmarks/speed_of_snapshot.py --agents 1000000
+    OMP_NUM_THREADS=1 python benchmarks/speed/speed_of_snapshot.py --agents 1000000
 
 Times are process CPU times of all threads, the best of `--repeat`; a ratio divides by `np.sort` of the
 same released means.

@@ -1,7 +1,7 @@
 """`meanstream.private_means` of 1e7 rows and 1e5 groups on one core, beside what the frame's own library takes.
 
-    python benchmarks/speed_of_private_means.py
-    python benchmarks/speed_of_private_means.py --rows 1000000 --groups 10000 --libraries polars
+    python benchmarks/speed/speed_of_private_means.py
+    python benchmarks/speed/speed_of_private_means.py --rows 1000000 --groups 10000 --libraries polars
 
 Prints JSON: seconds of the processor (best of `--repeats`) for frames of each library, with groups named by integers
 and by text, and beside them the seconds of a group-by mean in pyarrow, which is neither private nor has intervals.

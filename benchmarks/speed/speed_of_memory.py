@@ -1,6 +1,7 @@
 """What a memory costs: processor time per sample in the operators, by memory and shape of batches, as times `forever`.
 
-Run from the repository: `python benchmarks/speed_of_memory.py`. Each cell is the least of several turns; the turns of
+Run from the repository: `python benchmarks/speed/speed_of_memory.py`. Each cell is the least of several turns; the
+turns of
 all cells
 of a shape alternate, so that what else the machine does meets all of them.
 """

@@ -1,6 +1,6 @@
 """Speed and memory of `meanstream run rounds` on one core: a file of samples to one window's reports and answer.
 
-    python benchmarks/rounds/speed_of_rounds.py --samples 10000000 --users 1000000
+    python benchmarks/speed/speed_of_rounds.py --samples 10000000 --users 1000000
 
 Prints one JSON object: wall-clock and processor seconds, the greatest resident memory, a digest of everything public
 that was written (equal digests: equal bytes), and the seconds that reading the file alone takes.

@@ -1,6 +1,7 @@
 """Speed of the embedded engine on a CSV file, against reading the file and against a loop over its events.
 
-Prints one JSON object. Run from the repository: `python benchmarks/speed_of_engine.py --events 4000000 --agents 1000`.
+Prints one JSON object. Run from the repository: `python benchmarks/speed/speed_of_engine.py --events 4000000
+--agents 1000`.
 """
 
 from __future__ import annotations

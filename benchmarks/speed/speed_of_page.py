@@ -1,6 +1,7 @@
 """What the live page costs an engine: CPU seconds of a run with the page, watched once a second, over those without.
 
-Prints one JSON object. Run from the repository: `python benchmarks/speed_of_page.py --samples 2000000`. Both runs take
+Prints one JSON object. Run from the repository: `python benchmarks/speed/speed_of_page.py --samples 2000000`. Both
+runs take
 turns in
 one process, on the same samples, and the ratio is that of the fastest of each. With the page, the seconds hold its
 server and the one that watches, too. Refreshing all estimates at every commit is when the page has most to do.

@@ -1,6 +1,7 @@
 """Speed of the ledger: charging a release of every agent at once, and reading all of it back with the chain.
 
-Prints one JSON object. Run from the repository: `python benchmarks/speed_of_ledger.py --agents 100000 --releases 40`.
+Prints one JSON object. Run from the repository: `python benchmarks/speed/speed_of_ledger.py --agents 100000
+--releases 40`.
 """
 
 from __future__ import annotations
