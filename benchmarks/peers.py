@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from benchmarks.goals.peer_programs import BARE_LOOP, PEERS, READS
 from pyarrow import csv, parquet
 
+from benchmarks.goals.peer_programs import BARE_LOOP, PEERS, READS
 from benchmarks.speed.speed_of_engine import write_events
 from meanstream.streaming.events.times import iso_times
 from tests.servers.support.broker import temporary_broker

@@ -16,7 +16,13 @@ SHIPPED = {
     **{extra: needed for extra, needed in PROJECT["optional-dependencies"].items() if extra != "dev"},
 }
 """Requirements by the extra that a user installs; the extra `dev` is for contributors alone."""
-OTHER_NAMES = {"pyyaml": "yaml", "apache-beam[gcp]": "google", "apache-beam[yaml]": "apache_beam", "grpcio": "grpc", "flwr[simulation]": "flwr"}
+OTHER_NAMES = {
+    "pyyaml": "yaml",
+    "apache-beam[gcp]": "google",
+    "apache-beam[yaml]": "apache_beam",
+    "grpcio": "grpc",
+    "flwr[simulation]": "flwr",
+}
 """Modules whose name is not that of the requirement."""
 OPTIONAL = {"duckdb", "ipywidgets", "polars"}
 """Users of frames and notebooks have these already: the package works without them."""

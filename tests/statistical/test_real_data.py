@@ -44,10 +44,10 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     assert ratio["all others"] < ratio["all"] < 1 < ratio["the farthest 5 %"]
 
 
-def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path) -> None:
     """One secret, one stream: the command line's answers, votes and last releases included, are the benchmark's."""
-    monkeypatch.syspath_prepend(PROGRAM.parent)
-    real_data, real_measure, real_sets = map(importlib.import_module, ("benchmarks.real_data", "benchmarks.real.measure", "benchmarks.real.sets"))
+    names = ("real_data", "real.measure", "real.sets")
+    real_data, real_measure, real_sets = (importlib.import_module(f"benchmarks.{name}") for name in names)
     (data,) = real_sets.real_sets(["destination, delay"])
     half = real_measure.Half.split(data, 7)
     settings = real_data.settings_of(data, 0.5, real_data.SPREAD_SHARE)
