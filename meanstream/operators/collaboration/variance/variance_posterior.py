@@ -182,7 +182,8 @@ def student_factor_of_own(
     worth = float(pool.weight @ pool.degrees) if isinstance(pool, VariancePosterior) else 1.0
     degrees = prior_degrees + worth * np.maximum(own.count - 1.0, 0.0)
     nodes = prior_degrees / np.linspace(1e-6, 1.0, STUDENT_NODES)
-    return np.sqrt(np.interp(prior_degrees / degrees, prior_degrees / nodes, _wider(nodes)))
+    factor = np.interp(prior_degrees / degrees, prior_degrees / nodes, _wider(nodes))
+    return np.asarray(np.sqrt(factor), dtype=np.float64)
 
 
 def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Floats]:
