@@ -7,7 +7,8 @@ event, are measured in turn in one run; the best of `--repeat` counts. Each keep
 keeps a ledger and a store, adds noise, gives estimates with intervals, and drops duplicate ids (as does the bare loop).
 Prints the tables of the docs, and ends with code 1 where a goal is missed. Needs `make servers`. The peers are not
 dependencies of this project: each needs a virtual environment in `--environments`; the commands that make a missing one
-are printed. `--small` runs a twentieth of the events, and judges no goal.
+are printed. `--small` runs a twentieth of the events, mostly to see whether
+all programs run: it judges no goal.
 """
 
 from __future__ import annotations
