@@ -1,6 +1,7 @@
 """Cost of keyed noise against numpy's generator, measured in turns in one run.
 
-Run from the repository: `python benchmarks/speed/speed_of_noise.py`. Prints JSON: the median nanoseconds of CPU time per draw, and the same divided by `standard_normal` of PCG64.
+Run from the repository: `python benchmarks/speed/speed_of_noise.py`.
+Prints JSON: the median nanoseconds of CPU time per draw, and the same divided by `standard_normal` of PCG64.
 """
 
 from __future__ import annotations
