@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
-import meanstream.pipelines.beam.element_types.sample_columns_coder as _coder  # noqa: F401 - it registers itself
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
