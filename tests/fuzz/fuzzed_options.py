@@ -103,6 +103,7 @@ BASES: dict[str, str] = {
     "budget": "--store {folder}/state.db",
     "report": "{folder}/report.html --store {folder}/state.db",
     "schema": "release",
+    "mcp": "--store {folder}/absent.db",
     "run agents": f"{AGENTS} --sink {{folder}}/new.jsonl --dry-run",
     "run agent-side": f"{AGENTS} --releases {{folder}}/new.jsonl --dry-run",
     "run collaborate": "--releases {folder}/releases.jsonl --store {folder}/state.db --until-end "
@@ -118,6 +119,7 @@ BASES: dict[str, str] = {
     "reproduce dame": "--runs 1 --out {folder}/state.db",
     "reproduce drift": "--runs 1 --out {folder}/state.db",
     "reproduce kent": "--runs 1 --out {folder}/state.db",
+    "explain": "",
     "explain together": "{folder}/absent.yaml {folder}/absent.yaml",
     "explain agents": f"{BUDGET} --delta 1e-6",
     "explain rounds": f"{BUDGET} --window 7d",
@@ -220,7 +222,11 @@ def all_options() -> list[Option]:
         in_file = any(parameter.name == "config" for parameter in command.params)
         for parameter in command.params:
             typed_here = getattr(getattr(command.callback, "taken", None), "typed", None)
-            if parameter.name in RUNNING or (typed_here is not None and parameter.name not in typed_here):
+            if (
+                parameter.nargs != 1
+                or parameter.name in RUNNING
+                or (typed_here is not None and parameter.name not in typed_here)
+            ):
                 continue
             descriptor = getattr(parameter, "type_descriptor", None)
             kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()

@@ -32,11 +32,11 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
     runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     file: Annotated[Path | None, cli_option("CSV file of your own, for figure 4.", INPUT)] = None,
-    user: Annotated[str, cli_option("Column of the user in --file.", INPUT)] = "user",
-    value: Annotated[str, cli_option("Column of the category in --file.", INPUT)] = "value",
+    user: Annotated[str | None, cli_option("Column of the user in --file (user).", INPUT)] = None,
+    value: Annotated[str | None, cli_option("Column of the category in --file (value).", INPUT)] = None,
     samples: Annotated[
-        int, cli_option("Samples of a user in --file, at most; users with less are left out.", INPUT)
-    ] = 100,
+        int | None, cli_option("Samples of a user in --file, at most (100); users with less are left out.", INPUT)
+    ] = None,
     out: Annotated[Path, cli_option("Folder for kent-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
@@ -53,8 +53,12 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
     if (figure == OWN) != (file is not None):
         raise BadOption(f"file must be given with --figure {OWN}, and only then, got {file}")
     if file is not None:
-        _reproduce_own_file((file, user, value), samples, runs, seed, out, as_json=json)
+        columns = (file, user or "user", value or "value")
+        _reproduce_own_file(columns, 100 if samples is None else samples, runs, seed, out, as_json=json)
         return
+    for name, given in {"user": user, "value": value, "samples": samples}.items():
+        if given is not None:
+            raise BadOption(f"{name} must be left out without --file, got {given!r}")
     if figure not in FIGURES:
         raise BadOption(f"figure must be one of {', '.join(sorted([*FIGURES, OWN], key=int))}, got {figure!r}")
     panels = FIGURES[figure]()

@@ -92,3 +92,10 @@ def test_what_cannot_be_read_is_one_line(typed: list[str], message: str, tmp_pat
     words = [str(path) if word == "F" else word for word in typed]
     ran = asks("reproduce", "kent", *words, "--user", "officer", "--out", str(tmp_path))
     assert ran.message.startswith(message)
+
+
+@pytest.mark.parametrize(("option", "value"), [("user", "officer"), ("value", "race"), ("samples", "50")])
+def test_what_is_about_the_file_needs_it(option: str, value: str) -> None:
+    ran = asks("reproduce", "kent", "--figure", "2", f"--{option}", value)
+    shown = value if option == "samples" else repr(value)
+    assert ran.message == f"{option} must be left out without --file, got {shown}"
