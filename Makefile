@@ -9,9 +9,9 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 # Compiled code and rewritten assertions are kept, also where a machine's environment says otherwise: a third of the time.
 export PYTHONDONTWRITEBYTECODE :=
-# A worker per processor for tests that compute, and three for tests that wait for servers (tests/scheduling.py).
+# A worker per processor for tests that compute, and four for tests that wait for servers (tests/scheduling.py).
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-JOBS ?= $(shell echo $$(($(CORES) + 3)))
+JOBS ?= $(shell echo $$(($(CORES) + 4)))
 KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)

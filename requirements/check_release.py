@@ -19,7 +19,9 @@ from typing import Any
 
 HOUSE = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore", "PKG-INFO"}
 """What a source distribution has beside the package; only the last is not a file of the commit."""
-NEVER = re.compile(r"(^|/)(tests?|benchmarks|\.venv|out|build|__pycache__)/|\.(db|pyc|key|pem|jsonl|csv|ya?ml|env)$")
+NEVER = re.compile(
+    r"(^|/)(tests?|benchmarks|\.venv|out|build|__pycache__)/|\.(db|pyc|key|pem|jsonl|csv|env)$|(?<!/providers)\.ya?ml$"
+)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?://|mailto:|#)([^)\s]+)\)")
 """Of Markdown: a picture or not, its words, a path within the repository."""
 PICTURE, SOURCE = (

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import os
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.streaming.store.database import StoreError
 from tests.pipelines.command_line import SECRET, meanstream
+from tests.streaming.support.stored_rows import stored_rows
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = SiteSettings(epsilon=1, delta=1e-6, releases=3, name="clinic")
@@ -78,10 +78,7 @@ def test_a_charge_is_committed_before_the_release_is_returned(tmp_path: Path, mo
         monkeypatch.undo()
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
     (made,) = released(tmp_path / "site.db", "1")
-    reader = sqlite3.connect(f"file:{tmp_path / 'site.db'}?mode=ro", uri=True)
-    rows = reader.execute("SELECT output FROM ledger").fetchall()
-    reader.close()
-    assert [json.loads(row[0]) for row in rows] == [made.plain()]
+    assert [json.loads(row[-2]) for row in stored_rows(tmp_path / "site.db")] == [made.plain()]
 
 
 def test_a_ledger_keeps_its_settings_its_secret_and_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ TRANSFORMS = {
     "DecodeEstimate": "a part", "RunStages": "a part", "CountedUsers": "a part", "CarryRounds": "a part",
     "JoinSessions": "a part", "RunReleases": "a part", "WithFindings": "a part", "SingleEvents": "a part",
     "ReportLines": "a part", "TickShards": "a part", "CarryNotes": "a part", "TicksOf": "a part",
-    "RunCarried": "a part", "_AddUp": "a part",
+    "RunCarried": "a part", "_AddUp": "a part", "EventRows": "a part",
     "ForGood": "a part", "AnswerRoundsSource": "a source", "AnswerAgentsSource": "a source",
     "ReadKafka": "a source", "ReadPubSub": "a source", "ParseMessages": "a source", "SampleRows": "a source",
     "ReadTopic": "a source", "WriteEvents": "a sink", "WriteKafka": "a sink", "WritePubSub": "a sink",

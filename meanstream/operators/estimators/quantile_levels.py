@@ -24,7 +24,7 @@ def level_votes(epsilon: float, level: int) -> Votes:
     Examples
     --------
     >>> [level_votes(epsilon, level).name for epsilon in (1.0, 4.0) for level in (1, 2, 3)]
-    ['krr', 'oue', 'oue', 'krr', 'krr', 'oue']
+    ['krr', 'oue', 'oue', 'krr', 'krr', 'krr']
     """
     bins = BRANCHES**level
     kinds = [make_votes("krr", epsilon, bins, zero_row=False), *(make_votes(kind, epsilon, bins) for kind in UNARY)]
@@ -37,8 +37,9 @@ class LevelFit:
 
     Attributes
     ----------
-    weights : float array (edges, bins of all levels)
-        The distribution function at the inner edges of the finest bins, as a sum of shares.
+    weights : float array (edges, bins of all levels + 1)
+        The distribution function at the inner edges of the finest bins, as a sum of shares and
+        a constant.
     """
 
     weights: Floats
@@ -51,7 +52,7 @@ def fitted_levels(variances: tuple[float, ...]) -> LevelFit:
     Examples
     --------
     >>> fitted_levels((0.1, 0.1)).weights.shape
-    (15, 20)
+    (15, 21)
     """
     depth = len(variances)
     bins = BRANCHES**depth

@@ -135,7 +135,7 @@ class QuantileTree(EstimatorTraits):
     --------
     >>> tree = QuantileTree(epsilon=2.0, users=100_000, quantiles=(0.5, 0.9))
     >>> tree.describe()["bins"], round(tree.describe()["distribution_stderr"], 4)
-    (64, 0.0054)
+    (64, 0.0056)
     """
 
     name = "quantile_tree"

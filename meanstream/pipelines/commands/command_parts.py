@@ -51,11 +51,12 @@ PARTS = {
         "report",
     ),
     "schema": _Part("schema_command", "Print the JSON Schema of an event type or of an options file.", "schema"),
+    "mcp": _Part("mcp_command", "Serve the public side of a store to an assistant (Model Context Protocol).", "mcp"),
     "run": _Part("run.command", "Estimate from a stream of events."),
     "simulate": _Part("papers.simulate.command", "Simulate the errors of a configuration."),
     "theory": _Part("papers.simulate.theory_command", "Compute expected errors and bounds without a simulation."),
     "reproduce": _Part("papers.reproduce.command", "Reproduce the figures of a paper, or of moving means."),
-    "explain": _Part("explain.command", "Show what a configuration protects, before anything runs."),
+    "explain": _Part("explain.command", "Show what a configuration protects, before anything runs; or compare two."),
     "plan": _Part("explain.plan_command", "Predict errors of agents or rounds before anything runs."),
     "audit": _Part(
         "evidence.command",
@@ -68,7 +69,6 @@ PARTS = {
         "state.store_command",
         "Inspect, rename, merge and split stores, or erase an agent.",
     ),
-    "mcp": _Part("mcp_command", "Serve the public side of a store to an assistant (Model Context Protocol).", "mcp"),
     "demo": _Part(
         "demo.command",
         "Replay flights of 2013: a private mean delay per aircraft.",

@@ -17,7 +17,7 @@ def mcp(
         Path, cli_option("Store of `run agents` or `run rounds`, opened for reading; its engine may be running.", INPUT)
     ],
 ) -> None:
-    """Serve the public side of a store to an assistant, by the Model Context Protocol on standard input and output.
+    """Serve the public side of a store to an assistant (Model Context Protocol).
 
     The tools explain the promise, plan, show budgets and public releases, fit the population, and audit the chain of
     the ledger. No tool reads a sample, a private estimate or a secret, and none spends budget.

@@ -153,7 +153,9 @@ def gate_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocatio
 
 
 def pairs_step(refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
-    return StepFederation(replace(PAIRS, **changes), AgentWindows(refresh=refresh), secret or SecretLocation(), 0.95)
+    of_pairs = {"schedule": changes.pop("schedule")} if "schedule" in changes else {}
+    pairs = replace(PAIRS, release=replace(PAIRS.release, **changes), **of_pairs)
+    return StepFederation(pairs, AgentWindows(refresh=refresh), secret or SecretLocation(), EngineOptions(), 100)
 
 
 def budget_step(shards: int = 8, secret: SecretLocation | None = None, **changes: Any) -> Any:
@@ -178,7 +180,8 @@ def live_agents(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 
 def live_pairs(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
-    rows = sample_batch(*zip(*((who, value, at + number * 10) for who, value, at in pair_samples()), strict=True))
+    begin = number * step._windows.refresh
+    rows = sample_batch(*zip(*((who, value, at + begin) for who, value, at in pair_samples()), strict=True))
     names, point = pa.array(rows.names, pa.large_string()), PAIRS.release.grid.encode(rows.value)
     part = AgentSamples(
         names=names, agent=rows.agent, point=point, time=rows.time, key=np.zeros(0, np.uint64), position=rows.position
@@ -241,6 +244,7 @@ def live_curator(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 RELEASED: list[Packed] = []
 """No releases are waiting: a tick is enough to be answered."""
 AGENTS = {"epsilon": 2.0, "lower": -1, "name": "another", "horizon": 13, "shards": 4, "refresh": 10 * HOUR}
+PAIRS_CHANGED = {"epsilon": 2.0, "upper": 11, "name": "another", "refresh": 10 * HOUR}
 ROUNDS = {"epsilon": 1.0, "upper": 11, "name": "another", "window": "2d"}
 KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
     "agents": (Kept(ReleaseShard, agents_step, live_agents), AGENTS),
@@ -250,7 +254,7 @@ KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
     "ticks": (Kept(_ToShards, gate_step, live_gate), AGENTS),
     "pairwise": (
         Kept(StepFederation, pairs_step, live_pairs),
-        {"epsilon": 2.0, "upper": 11, "name": "another", "refresh": 10 * HOUR, "agents": ("ann", "bob", "cy")},
+        {**PAIRS_CHANGED, "schedule": "restricted_round_robin"},
     ),
     "budgets": (Kept(EnforceBudget, budget_step, live_budget), {**ROUNDS, "user_budget": 6.0, "shards": 4}),
     "carried": (Kept(AnswerCarried, carried_step, live_carried), {**ROUNDS, "level": 0.9}),

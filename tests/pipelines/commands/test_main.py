@@ -76,8 +76,8 @@ def test_the_commands_of_the_manual_exist() -> None:
     }
 
 
-WITHOUT_OPTIONS = (["schema"], ["init"])
-"""They write one thing, whose name or place is all that is said."""
+WITHOUT_OPTIONS = (["schema"], ["init"], ["mcp"])
+"""They write or serve one thing, whose name or place is all that is said."""
 
 
 @pytest.mark.parametrize("path", [path for path in commands() if path not in WITHOUT_OPTIONS], ids=" ".join)
@@ -107,7 +107,7 @@ def test_options_are_few(capsys: pytest.CaptureFixture[str]) -> None:
     for name, count in sorted(found.items(), key=lambda one: -one[1]):
         print(f"{count:4} {name}")  # noqa: T201
     print(sum(found.values()), "in", len(found), "commands")  # noqa: T201
-    assert sum(found.values()) <= 475
+    assert sum(found.values()) <= 485
     assert max(count for name, count in found.items() if name.startswith(("explain", "audit", "dlq"))) <= 15
 
 

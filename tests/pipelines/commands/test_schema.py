@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from tests.pipelines.command_line import meanstream, run_agents, write_samples
 from tests.pipelines.commands.run.test_run_rounds import run as run_rounds
 from tests.streaming.agents.test_drift import SETTINGS as OF_DRIFT
 from tests.streaming.agents.test_drift import stream as stream_with_change
+from tests.streaming.support.stored_rows import stored_rows
 
 FILES = {
     "release": "releases",
@@ -60,8 +59,7 @@ def emitted_pairs(folder: Path) -> list[bytes]:
     store = folder / "pairs.db"
     changes = {"schedule": "round_robin", "releases": None, "sink": folder / "pairs.jsonl", "store": store}
     assert run_agents(folder, **changes).code == 0
-    with closing(sqlite3.connect(store)) as connection:
-        return [bytes(output) for (output,) in connection.execute("SELECT output FROM ledger ORDER BY seq")]
+    return [row[-2] for row in stored_rows(store)]
 
 
 def emitted_drifts(folder: Path) -> list[bytes]:

@@ -21,7 +21,8 @@ def grown(folder: Path, rows: int) -> None:
 
 
 def test_it_follows_a_ledger_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meanstream.streaming.store.ledger_reader.BLOCK", 3)
+    for place in ("ledger_reader", "spend_ledger"):
+        monkeypatch.setattr(f"meanstream.streaming.store.{place}.BLOCK", 3)
     monkeypatch.setattr(module, "BLOCKS", 1)
     grown(tmp_path, 160)
     store = tmp_path / "state.db"

@@ -54,7 +54,7 @@ def test_wherever_the_space_ends_a_run_with_space_goes_on(new_world: Callable[[s
         assert world.files() == reference.files()
         assert audit_ledger(world.folder / "s.db") == audit_ledger(reference.folder / "s.db")
     assert ends[0] is None  # not even the tables had space
-    assert len(set(ends)) > 3
+    assert len(set(ends)) >= 3
 
 
 def test_a_commit_without_space_leaves_what_was_there(tmp_path: Path) -> None:

@@ -46,9 +46,10 @@ AGENTS_BEARING = _STREAM | {
     **dict.fromkeys(("sink", "answers"), Bearing.PRIVATE),
     **dict.fromkeys(("answers_remote",), Bearing.ACCESS),
     **dict.fromkeys(("schedule", "final_release", "exceeds", "quantiles", "covariates"), Bearing.NOTED),
+    **dict.fromkeys(("partners", "members", "variance"), Bearing.NOTED),
     **dict.fromkeys(("out_of_bounds", "answer_tokens"), Bearing.NOTED),
     **dict.fromkeys(("lateness", "quorum", "idle_after", "max_agents"), Bearing.NONE),
-    **dict.fromkeys(("collaboration", "stddev", "refresh"), Bearing.NONE),
+    **dict.fromkeys(("collaboration", "stddev", "refresh", "weights", "coverage"), Bearing.NONE),
 }
 """Of `run agents`."""
 ROUNDS_BEARING = _STREAM | {
@@ -57,6 +58,7 @@ ROUNDS_BEARING = _STREAM | {
     **dict.fromkeys(("sink", "reports", "stages", "reports_only"), Bearing.PUBLIC),
     **dict.fromkeys(("dead_letters",), Bearing.PRIVATE),
     **dict.fromkeys(("values", "sizes", "users", "between_users", "tails", "from_reports"), Bearing.NOTED),
+    **dict.fromkeys(("categories", "quantiles"), Bearing.NOTED),
     **dict.fromkeys(("allowed_lateness", "max_users"), Bearing.NONE),
 }
 """Of `run rounds`."""

@@ -320,7 +320,7 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
     )  # fmt: skip
     columns = unpacked(OwnBatchCoder().encode(own), "own")[1]
     of_own = {"agent", "count", "mean", "squared_deviations", "ahead", "part", "newest", "words",
-              "energies", "energy_degrees", "block_log"}  # fmt: skip
+              "energies", "energy_degrees", "block_log", "early_mean"}  # fmt: skip
     assert {*columns} == of_own | NAMES
 
 

@@ -13,7 +13,7 @@ from tests.pipelines.command_line import Ran, arguments, files, meanstream, run_
 
 OTHER_MEANING = {
     "source", "until_end", "lower", "upper", "epsilon", "mode", "refresh", "store", "releases", "dead_letters",
-    "notices", "sink", "private_metrics", "agent",
+    "notices", "sink", "private_metrics", "agent", "quantiles",
 }  # fmt: skip
 """What another command reads, writes or answers: these alone are described otherwise there."""
 

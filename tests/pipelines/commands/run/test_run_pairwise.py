@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.store.secret_source import load_secret, noise_from_secret
 from tests.pipelines.command_line import SECRET, Ran, arguments, asks, meanstream
 from tests.streaming.support.dying import DieAt, Died
+from tests.streaming.support.stored_rows import stored_rows
 
 NAMES = [f"agent {number}" for number in range(6)]
 STEPS = 40
@@ -67,11 +67,7 @@ def lines(folder: Path, file: str = "estimates.jsonl") -> list[dict[str, Any]]:
 
 
 def ledger(folder: Path) -> list[Any]:
-    connection = sqlite3.connect(folder / "state.db")
-    try:
-        return connection.execute("SELECT * FROM ledger ORDER BY seq").fetchall()
-    finally:
-        connection.close()
+    return stored_rows(folder / "state.db")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

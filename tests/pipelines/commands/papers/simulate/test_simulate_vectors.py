@@ -170,7 +170,7 @@ def test_exact_errors_of_the_item_level():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--figure 4", "figure must be one of 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, got '4'"),
+        ("--figure 13", "figure must be one of 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, got '13'"),
         ("--runs 0", "runs must be at least 1, got 0"),
         ("--out /dev/null/x", "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
     ],
