@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,14 @@ def longest_files_first(items: list[pytest.Item], durations: dict[str, float]) -
     for item in items:
         seconds[item.path] += durations.get(item.nodeid, 0.0)
     items.sort(key=lambda item: (-seconds[item.path], str(item.path)))
+
+
+@pytest.fixture(autouse=True)
+def _lines_of_other_tests_are_forgotten() -> None:
+    """Let each test log what another one has logged within the same second: such lines are left out of a log."""
+    for name in ("meanstream.kafka", "meanstream.delivery"):
+        for kept in logging.getLogger(name).filters:
+            getattr(kept, "_said", {}).clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
