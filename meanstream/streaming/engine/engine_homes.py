@@ -22,6 +22,9 @@ class Homes:
     >>> homes.note(3, np.array([0, 2, 0]), np.array([5, 6, 7]))
     >>> homes.partitions.tolist()
     [7, -1, 6]
+    >>> homes.note(3, np.array([0, 2]), np.array([7, 5]))  # only one of them has moved
+    >>> homes.partitions.tolist()
+    [7, -1, 5]
     """
 
     def __init__(self) -> None:
