@@ -204,7 +204,9 @@ class StepFederation(Step):
         """Begin to count."""
         self._coder, self._mark = ForShardCoder(), self.owner.mark()
         self._noise: NoiseSource | None = None
-        self._counters = {name: metric_counter(name) for name in ("releases", "refusals", "estimates")}
+        # How many releases there are depends on values, where an agent queries those of its class alone.
+        told = ("releases", "refusals") if self._settings.schedule == "round_robin" else ()
+        self._counters = {name: metric_counter(name) for name in ("estimates", *told)}
         self._rejected = {why: metric_counter("rejected_", why) for why in ("late", "duplicate", "too_many_agents")}
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
@@ -270,8 +272,9 @@ class StepFederation(Step):
         for place in np.flatnonzero(refused).tolist():
             yield TaggedOutput(REFUSALS, with_window_time(time, self._refusal(shard, batch, turn, place)))
         goes = np.flatnonzero(~refused)
-        self._counters["refusals"].inc(len(refused) - len(goes))
-        self._counters["releases"].inc(len(goes))
+        for name, number in (("refusals", len(refused) - len(goes)), ("releases", len(goes))):
+            if name in self._counters:
+                self._counters[name].inc(number)
         if len(goes):
             agent, reader = (
                 pa.array([names[place] for place in who[goes].tolist()], pa.large_string())

@@ -123,7 +123,9 @@ def test_it_tells_and_answers_what_the_operator_does(case: dict[str, Any], refre
     estimates, told, counters = collaborate(shuffled, settings, refresh=refresh, options=options)
     federation, expected = operator(settings, stream)
     assert totals_of(told) == expected
-    assert counters["releases"] == len(expected) > 20
+    assert len(expected) > 20
+    public = settings.schedule == "round_robin"  # otherwise how many there are depends on values
+    assert counters.get("releases") == (len(expected) if public else None)
     answer, alone = federation.estimate(np.arange(4))
     last = {event["agent"]: event for event in estimates if event["n"] == 20}
     assert [last[name]["value"] for name in NAMES] == answer.value.tolist()
