@@ -60,7 +60,7 @@ def kept_history(
         "precision": [asdict(point) for point in points],
         "flow": [asdict(point) for point in flow[::step]],
         "answered_until": answered_until,
-        **({"newest_answers": newest.astype("<f4").tobytes().hex()} if len(newest) <= MOST_NEWEST else {}),
+        **({"newest": newest.astype("<f4").tobytes().hex()} if len(newest) <= MOST_NEWEST else {}),
     }
 
 
@@ -68,8 +68,7 @@ def restored_history(kept: dict[str, Any]) -> tuple[list[Precision], tuple[FlowP
     """Read what `kept_history` wrote; fields of another version are left out."""
     points = [Precision(**_known(Precision, one)) for one in kept.get("precision", ())]
     flow = tuple(FlowPoint(**_known(FlowPoint, one)) for one in kept.get("flow", ()))
-    newest = np.frombuffer(bytes.fromhex(kept.get("newest_answers", "")), "<f4").astype(np.float64)
-    newest = newest.reshape(-1, NEWEST_COLUMNS)
+    newest = np.frombuffer(bytes.fromhex(kept.get("newest", "")), "<f4").astype(np.float64).reshape(-1, NEWEST_COLUMNS)
     return points, flow, kept.get("answered_until"), newest
 
 

@@ -162,3 +162,12 @@ def _lag(stats: EngineStats) -> str:
     if stats.event_time is None or stats.watermark is None:
         return "-"
     return f"{max(stats.event_time - stats.watermark, 0.0):.0f} s"
+
+
+def agents_intake_text(stats: EngineStats) -> str:
+    """Say what came in, and of how many agents."""
+    rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
+    if stats.letters_unwritten:
+        rejected += f" ({stats.letters_unwritten:,} without a dead letter: --max-dead-letters)"
+    full = " (no more are taken: --max-agents)" if stats.full else ""
+    return f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; {stats.agents:,} agents{full}"

@@ -12,7 +12,7 @@ from meanstream.operators.agents.agent_memory import AUTO, LIFE
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
 from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
-from meanstream.pipelines.commands.run.progress_line import log_progress_summary
+from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.run_pairwise import host_pairs
@@ -122,15 +122,10 @@ def agents_summary(stats: EngineStats) -> dict[str, Any]:
 
 def agents_summary_line(stats: EngineStats) -> str:
     """Say the same in one line."""
-    rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
-    if stats.letters_unwritten:
-        rejected += f" ({stats.letters_unwritten:,} without a dead letter: --max-dead-letters)"
-    full = " (no more are taken: --max-agents)" if stats.full else ""
     stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
     moved = f", {stats.drifts:,} means that changed" if stats.drifts else ""
     spent = f" (of {stats.spenders:,} agents, at most {stats.most_spent:,} each)" if stats.releases else ""
     return (
-        f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; "
-        f"{stats.agents:,} agents{full}, {stats.releases:,} releases{spent}{stopped}{moved}, "
+        f"{agents_intake_text(stats)}, {stats.releases:,} releases{spent}{stopped}{moved}, "
         f"{stats.estimates:,} estimates"
     )

@@ -18,7 +18,7 @@ from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_
 from meanstream.pipelines.commands.run.checks import check_agents_options, check_locations, ending_run, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
-from meanstream.pipelines.commands.run.progress_line import log_progress_summary
+from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.watching import watching
@@ -66,7 +66,8 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
         Naming the option, the rule and the value.
     """
     for name in WITHOUT:
-        require(getattr(options, name) is None, name, f"be left out with --schedule {options.schedule}", "a value")
+        given = getattr(options, name)
+        require(given is None, name, f"be left out with --schedule {options.schedule}", str(given))
     counter = options.counter or "pm1"
     horizon = options.horizon or (MAX_HORIZON if counter == "pm1" else None)  # of pm1 it costs nothing
     plain = replace(
@@ -81,10 +82,10 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
         stddev=options.stddev,
         partners=None if options.partners is None else read_partners_file(options.partners),
     )
-    most, given = settings.most_agents, options.max_agents
+    most, asked = settings.most_agents, options.max_agents
     rule = f"be at most {most} with --schedule {options.schedule}, or come with --partners"
-    require(most is None or given <= most or given == MAX_AGENTS, "max_agents", rule, given)
-    capacity = given if most is None else min(given, most)
+    require(most is None or asked <= most or asked == MAX_AGENTS, "max_agents", rule, asked)
+    capacity = asked if most is None else min(asked, most)
     return Pairs(settings, replace(plain, max_agents=capacity), capacity)
 
 
@@ -177,12 +178,7 @@ def pairs_summary(stats: EngineStats) -> dict[str, Any]:
 
 def pairs_summary_line(stats: EngineStats) -> str:
     """Say the same in one line."""
-    rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
-    full = " (no more are taken: --max-agents)" if stats.full else ""
-    return (
-        f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; "
-        f"{stats.agents:,} agents{full} that query each other, {stats.estimates:,} estimates"
-    )
+    return f"{agents_intake_text(stats)} that query each other, {stats.estimates:,} estimates"
 
 
 def _dry_run(pairs: Pairs) -> None:
