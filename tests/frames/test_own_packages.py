@@ -95,6 +95,22 @@ class Leaky(OneShot):
         self.epsilon = self.rounds[0].epsilon = epsilon
 
 
+class OutsideItself(OneShot):
+    """Its interval lies above its answer."""
+
+    name = "outside_itself"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        decode = self.rounds[-1].decode
+
+        def moved(*sums: Any) -> Any:
+            answer = decode(*sums)
+            return replace(answer, lower=np.nextafter(answer.value, 2.0), upper=np.full_like(answer.value, 1.0))
+
+        self.rounds[-1].decode = moved
+
+
 class Hasty(JamesStein):
     """It takes the first release for everybody's."""
 
@@ -125,5 +141,7 @@ def test_the_checks_catch_an_estimator_that_leaks_and_a_collaboration_that_knows
     check_estimator(OneShotOfAnotherName)
     with pytest.raises(AssertionError, match="reports lose at least epsilon"):
         check_estimator(Leaky)
+    with pytest.raises(AssertionError, match="an answer must lie in its interval"):
+        check_estimator(OutsideItself)
     with pytest.raises(AssertionError, match="must not depend on the order"):
         check_collaboration(Hasty(0.0, 1.0))
