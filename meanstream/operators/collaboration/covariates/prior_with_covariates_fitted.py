@@ -48,9 +48,8 @@ class FittedWithCovariates:
         first = self.without.estimate(own, level=level)
         offset = self.effects.offsets(own.covariates, own.count)
         doubt = self.effects.doubts(own.covariates, own.count)
-        second = self.beyond.estimate(replace(own, mean=own.mean - offset), level=level)
-        share = self._share(own, offset, doubt)
-        return _mixed(first, second, own, offset=offset, doubt=doubt, share=share, bounds=self._bounds)
+        second = self._around(offset, doubt, own, level)
+        return _mixed(first, second, own, share=self._share(own, offset, doubt), bounds=self._bounds)
 
     def describe(self) -> dict[str, Any]:
         """Public: the fitted population as plain data, with what was learned of attributes."""
@@ -61,6 +60,35 @@ class FittedWithCovariates:
     def _bounds(self) -> tuple[float, float]:
         plain = self.without.plain if isinstance(self.without, FittedByCount) else self.without
         return plain.lower, plain.upper
+
+    def _around(self, offset: Floats, doubt: Floats, own: OwnMeans, level: float) -> AgentEstimates:
+        """Answer by what attributes leave, where an offset is off by an error of variance `doubt`.
+
+        An own mean is offset, error of the offset, what is left, and sampling error. Given what is left, the two errors
+        share the rest of it by their variances; that of the offset is part of the answer.
+        """
+        left, extra = own.mean - offset, np.where(np.isfinite(own.variance), doubt, 0.0)
+        found = self.beyond.estimate(
+            replace(
+                own, mean=left, variance=own.variance + extra, value_variance=own.value_variance + extra,
+                noise_variance=own.noise_variance + extra,
+            ),
+            level=level,
+        )  # fmt: skip
+        variance = _finite_variance(own, self._bounds)
+        part = extra / np.maximum(variance + extra, np.finfo(np.float64).tiny)
+        alone = half_width_alone(part * variance + doubt - extra, level)
+        value = offset + (1 - part) * found.value + part * left
+        posterior = (1 - part) ** 2 * (variance + extra) / found.effective_class_size + part * variance + doubt - extra
+        noise = None if found.noise_half_width is None else (1 - part) * found.noise_half_width
+        return replace(
+            found,
+            value=value,
+            lower=value - np.hypot((1 - part) * (found.value - found.lower), alone),
+            upper=value + np.hypot((1 - part) * (found.upper - found.value), alone),
+            effective_class_size=variance / posterior,
+            noise_half_width=noise,
+        )
 
     def _share(self, own: OwnMeans, offset: Floats, doubt: Floats) -> Floats:
         """Probability that each agent's mean follows its attributes, given that mean."""
@@ -73,38 +101,29 @@ class FittedWithCovariates:
         return np.asarray(expit(np.log(USED / (1 - USED)) + more), np.float64)
 
 
+def _finite_variance(own: OwnMeans, bounds: tuple[float, float]) -> Floats:
+    """Give variances of own means; where one is not known, the squared width of the bounds."""
+    return np.where(np.isfinite(own.variance), own.variance, (bounds[1] - bounds[0]) ** 2)
+
+
 def _mixed(
-    first: AgentEstimates,
-    second: AgentEstimates,
-    own: OwnMeans,
-    *,
-    offset: Floats,
-    doubt: Floats,
-    share: Floats,
-    bounds: tuple[float, float],
+    first: AgentEstimates, second: AgentEstimates, own: OwnMeans, *, share: Floats, bounds: tuple[float, float]
 ) -> AgentEstimates:
     """Mix the answers of both priors by the law of total variance."""
-    level, nominal = first.level, half_width_alone(np.ones(1), first.level)
-    moved = second.value + offset
-    value = np.clip((1 - share) * first.value + share * moved, *bounds)
-    apart = (1 - share) * (first.value - value) ** 2 + share * (moved - value) ** 2
-    kept = 1 / np.maximum(second.effective_class_size, 1.0)
-    unsure = (1 - kept) ** 2 * doubt
+    value = np.clip((1 - share) * first.value + share * second.value, *bounds)
+    apart = (1 - share) * (first.value - value) ** 2 + share * (second.value - value) ** 2
 
     def side(a: Floats, b: Floats) -> Floats:
-        return np.sqrt((1 - share) * a**2 + share * (b**2 + nominal**2 * unsure) + apart)
+        return np.sqrt((1 - share) * a**2 + share * b**2 + apart)
 
-    variance = np.where(np.isfinite(own.variance), own.variance, (bounds[1] - bounds[0]) ** 2)
-    posterior = (1 - share) * variance / first.effective_class_size + apart
-    posterior += share * (variance / second.effective_class_size + unsure)
+    posterior = (1 - share) / first.effective_class_size + share / second.effective_class_size
     noise = [np.zeros(1) if one.noise_half_width is None else one.noise_half_width for one in (first, second)]
     return replace(
         first,
         value=value,
         lower=value - side(first.value - first.lower, second.value - second.lower),
         upper=value + side(first.upper - first.value, second.upper - second.value),
-        effective_class_size=variance / posterior,
-        level=level,
+        effective_class_size=1 / (posterior + apart / _finite_variance(own, bounds)),
         noise_half_width=np.sqrt((1 - share) * noise[0] ** 2 + share * noise[1] ** 2),
         moved=value - first.value,
     )
