@@ -1,4 +1,4 @@
-"""How public attributes of agents become columns of a regression: categories by their levels, numbers in bins."""
+"""How public attributes of agents become columns of a regression: a column per level, or one for a number."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ LEAST_AGENTS = 3
 """Levels of fewer agents are joined."""
 MOST_LEVELS, MOST_OTHER_LEVELS = 1000, 128
 """Levels of the largest category, and of all others together; rarer ones are joined."""
-BINS, CUT = 32, 6.0
-"""Bins of a number that releases are summed up by, and where it is cut, in standard deviations: a hostile value moves
-little, and agents that are far out in earnest do not look like a spread that nothing explains."""
-_FINER = 7
-"""An offset knows a number to 1/128 of a bin."""
-_OCTAVES, _HALVES, _FINER_HALVES = 32, 2, 3
+STEPS, CUT = 4096, 6.0
+"""Codes of a number, and where it is cut, in standard deviations: a hostile value moves little, and agents that are
+far out in earnest do not look like a spread that nothing explains."""
+_OCTAVES, _OCTAVE_STEPS = 32, 16
 _RANGES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290)), ((0.01, 0.99, 4.653), (0.0, 1.0, 2.0))
 """Ranges of quantiles and their widths in standard deviations: the widest of the first two scales a number, or, where
 both are empty, that of the others."""
@@ -59,17 +57,9 @@ class Category:
         return len(self.levels) + 1
 
     @property
-    def coarse(self) -> int:
-        """Number of levels that releases are summed up by."""
+    def n_columns(self) -> int:
+        """A column for each code."""
         return self.size
-
-    def level(self, codes: AnyInts) -> AnyInts:
-        """Give the level that releases are summed up by."""
-        return codes
-
-    def columns(self, number: Floats) -> tuple[Floats, Floats]:  # noqa: ARG002 - the common interface
-        """Give the columns of each level, shape (coarse, n_columns), and of each code, shape (size, n_columns)."""
-        return np.eye(self.size), np.eye(self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,45 +78,26 @@ class Number:
     scale: float
     kind: ClassVar[str] = "number"
 
-    @property
-    def size(self) -> int:
-        """Number of codes."""
-        return (BINS << _FINER) + 1
-
-    @property
-    def coarse(self) -> int:
-        """Number of levels that releases are summed up by."""
-        return BINS + 1
-
-    @property
-    def missing(self) -> int:
-        """Code of agents without a value."""
-        return BINS << _FINER
-
-    def level(self, codes: AnyInts) -> AnyInts:
-        """Give the level that releases are summed up by."""
-        return codes >> _FINER
+    n_columns: ClassVar[int] = 2
+    size: ClassVar[int] = STEPS + 1
+    missing: ClassVar[int] = STEPS
 
     def codes(self, values: Floats) -> AnyInts:
         """Give the code of each value; what is not finite is missing."""
-        known, steps = np.isfinite(values), BINS << _FINER
+        known, steps = np.isfinite(values), STEPS
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.clip((np.where(known, values, self.center) - self.center) / self.scale, -CUT, CUT)
         place = np.minimum(np.floor((away + CUT) * (steps / (2 * CUT))), steps - 1)
         return np.where(known, place, self.missing).astype(np.int16)
 
-    def columns(self, number: Floats) -> tuple[Floats, Floats]:
-        """Give the columns of each level and of each code; standardized again, among the agents that have released."""
-        known = np.append(number[:BINS], 0.0)
-        found = []
-        for n in (BINS, BINS << _FINER):
-            middle = np.append((np.arange(n) + 0.5) * (2 * CUT / n) - CUT, 0.0)
-            found.append(middle)
-        center, scale = _moments(found[0], known)
-        both = [np.stack([(one - center) / scale, np.zeros(len(one))], axis=1) for one in found]
-        for one in both:
-            one[-1] = 0.0, 1.0
-        return both[0], both[1]
+    def center_of(self, codes: AnyInts) -> int:
+        """Give the mean of the codes, rounded."""
+        return _rounded_mean(codes[codes != self.missing])
+
+    def columns(self, codes: AnyInts, center: int) -> Ints:
+        """Give the code above the center, and whether it is missing; shape (n, 2)."""
+        absent = codes == self.missing
+        return np.stack([np.where(absent, 0, codes.astype(np.int64) - center), absent], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,27 +106,24 @@ class SampleCount:
 
     name: ClassVar[str] = "number of samples"
     kind: ClassVar[str] = "number"
-    coarse: ClassVar[int] = _HALVES * _OCTAVES
-    size: ClassVar[int] = coarse << _FINER_HALVES
-
-    @staticmethod
-    def level(codes: AnyInts) -> AnyInts:
-        """Give the half octave that releases are summed up by."""
-        return codes >> _FINER_HALVES
+    n_columns: ClassVar[int] = 1
+    size: ClassVar[int] = _OCTAVES * _OCTAVE_STEPS
 
     @staticmethod
     def codes(count: Ints) -> AnyInts:
         """Give the code of each count."""
-        place = np.floor((_HALVES << _FINER_HALVES) * np.log2(np.maximum(count, 1)) + 1e-9)
+        place = np.floor(_OCTAVE_STEPS * np.log2(np.maximum(count, 1)) + 1e-9)
         return np.clip(place, 0, SampleCount.size - 1).astype(np.int16)
 
     @staticmethod
-    def columns(number: Floats) -> tuple[Floats, Floats]:
-        """Give the column of each level, shape (coarse, 1), and of each code, shape (size, 1)."""
-        level: Floats = np.arange(SampleCount.coarse, dtype=np.float64) + 0.5
-        code: Floats = (np.arange(SampleCount.size, dtype=np.float64) + 0.5) / (1 << _FINER_HALVES)
-        center, scale = _moments(level, number)
-        return ((level - center) / scale)[:, None], ((code - center) / scale)[:, None]
+    def center_of(codes: AnyInts) -> int:
+        """Give the mean of the codes, rounded."""
+        return _rounded_mean(codes)
+
+    @staticmethod
+    def columns(codes: AnyInts, center: int) -> Ints:
+        """Give the code above the center, shape (n, 1)."""
+        return codes.astype(np.int64)[:, None] - center
 
 
 Attribute = Category | Number | SampleCount
@@ -271,9 +239,5 @@ def require_codes(design: CovariateDesign, codes: AnyInts, n: int) -> None:
     require(codes.shape == (n, len(design)), "covariates", f"have shape {(n, len(design))}", codes.shape)
 
 
-def _moments(value: Floats, number: Floats) -> tuple[float, float]:
-    """Give mean and standard deviation among these numbers of agents; infinite where the values do not differ."""
-    total = number.sum()
-    mean = float(number @ value / total) if total else 0.0
-    variance = float(number @ (value - mean) ** 2 / total) if total else 0.0
-    return mean, float(np.sqrt(variance)) if variance > 1e-12 else np.inf
+def _rounded_mean(codes: AnyInts) -> int:
+    return round(int(codes.sum(dtype=np.int64)) / len(codes)) if len(codes) else 0

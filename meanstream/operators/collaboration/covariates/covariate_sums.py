@@ -1,4 +1,4 @@
-"""Releases summed up by public attributes: by class of noise, level, and pair of levels, as integers."""
+"""Releases summed up by the columns of public attributes, and by pairs of columns: as integers, by class of noise."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.collaboration.covariates.covariate_design import Attribute
+from meanstream.operators.collaboration.covariates.covariate_design import Attribute, Category
 from meanstream.operators.records import AnyInts, Floats, Ints
 
 _GRID_BITS, _SPLIT_BITS = 20, 24
@@ -23,9 +24,9 @@ _LEAST_VARIANCE, _MOST_VARIANCE = 2.0**-60, 2.0**40
 Pair = tuple[int, int]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CovariateSums:
-    """Public: sums over releases, exact under merging and subtracting.
+    """Public: sums over releases, the same in any order.
 
     Attributes
     ----------
@@ -35,17 +36,25 @@ class CovariateSums:
         Releases, and the sum of their means above the lower bound, on the grid.
     squares : int array, shape (n_classes, 2)
         Sum of squares of these means: high and low words.
-    numbers, totals : list of int array, shape (n_classes, n_levels)
-        The same by level of each attribute.
-    pairs : dict of (int, int) to int array, shape (n_classes, n_levels, n_levels)
-        Releases by pair of levels of two attributes.
+    numeric : list of bool
+        By attribute: whether its first column is a number.
+    centers : list of int
+        By attribute: the code of a number that its column is counted from.
+    numbers, own_squares, totals : list of int array, shape (n_classes, n_columns)
+        By attribute: sums of its columns, of their squares, and of their products with the means. The columns of one
+        attribute exclude each other: their own products are 0.
+    pairs : dict of (int, int) to int array, shape (n_classes, n_columns, n_columns)
+        Sums of products of the columns of two attributes.
     """
 
     noise_class: Ints
     number: Ints
     total: Ints
     squares: Ints
+    numeric: list[bool]
+    centers: list[int]
     numbers: list[Ints]
+    own_squares: list[Ints]
     totals: list[Ints]
     pairs: dict[Pair, Ints]
 
@@ -59,7 +68,7 @@ class CovariateSums:
         ----------
         attributes : sequence of attributes
         codes : sequence of int array, shape (n,)
-            Of each attribute; releases are summed up by their levels.
+            Of each attribute.
         place : float array, shape (n,)
             Released means above the lower bound, in widths of the bounds.
         variance : float array, shape (n,)
@@ -73,22 +82,32 @@ class CovariateSums:
         seen = np.flatnonzero(np.bincount(octave - low))
         of = np.searchsorted(seen, np.arange(int(seen[-1]) + 1) if len(seen) else seen)[octave - low]
         grid = np.rint(np.clip(np.ldexp(place, _GRID_BITS), -_MOST, _MOST)).astype(np.int64)
-        found = cls._empty(attributes, seen + low)
+        found = cls._empty(attributes, codes, seen + low)
         for start in range(0, len(of), _BLOCK):
             part = slice(start, start + _BLOCK)
             found._count(of[part], grid[part], attributes, [code[part] for code in codes])
         return found
 
     @classmethod
-    def _empty(cls, attributes: Sequence[Attribute], noise_class: Ints) -> CovariateSums:
-        n, sizes = len(noise_class), [one.coarse for one in attributes]
+    def _empty(cls, attributes: Sequence[Attribute], codes: Sequence[AnyInts], noise_class: Ints) -> CovariateSums:
+        n, sizes = len(noise_class), [one.n_columns for one in attributes]
+
+        def empty() -> list[Ints]:
+            return [np.zeros((n, size), np.int64) for size in sizes]
+
         return cls(
             noise_class=noise_class,
             number=np.zeros(n, np.int64),
             total=np.zeros(n, np.int64),
             squares=np.zeros((n, 2), np.int64),
-            numbers=[np.zeros((n, size), np.int64) for size in sizes],
-            totals=[np.zeros((n, size), np.int64) for size in sizes],
+            numeric=[not isinstance(one, Category) for one in attributes],
+            centers=[
+                0 if isinstance(one, Category) else one.center_of(code)
+                for one, code in zip(attributes, codes, strict=True)
+            ],
+            numbers=empty(),
+            own_squares=empty(),
+            totals=empty(),
             pairs={(g, h): np.zeros((n, sizes[g], sizes[h]), np.int64) for g, h in combinations(range(len(sizes)), 2)},
         )
 
@@ -96,35 +115,48 @@ class CovariateSums:
         """Add releases of known classes of noise, few enough to stay in the cache."""
         n = len(self.number)
         high, rest = grid * grid >> _SPLIT_BITS, grid * grid & (1 << _SPLIT_BITS) - 1
-        self.number += np.bincount(of, minlength=n)
-        self.total += _sums(of, grid, n)
-        self.squares += np.stack([_sums(of, high, n), _sums(of, rest, n)], axis=1)
-        level = [one.level(np.ascontiguousarray(code)) for one, code in zip(attributes, codes, strict=True)]
-        at = [of * one.coarse + own for one, own in zip(attributes, level, strict=True)]
-        for g, key in enumerate(at):
-            size = attributes[g].coarse
-            self.numbers[g] += np.bincount(key, minlength=n * size).reshape(n, size)
-            self.totals[g] += _sums(key, grid, n * size).reshape(n, size)
-        for g, h in self.pairs:
-            shape = (n, attributes[g].coarse, attributes[h].coarse)
-            both = at[g] * shape[2]
-            both += level[h]
-            self.pairs[g, h] += np.bincount(both, minlength=math.prod(shape)).reshape(shape)
-
-    def merge(self, other: CovariateSums) -> None:
-        """Add releases of other agents: commutative and associative, to the last bit."""
-        self._add(other, 1)
-
-    def subtract(self, other: CovariateSums) -> None:
-        """Take out releases that were added before: what is left is to the last bit what never had them."""
-        self._add(other, -1)
+        self.number[:] += np.bincount(of, minlength=n)
+        self.total[:] += _sums(of, grid, n)
+        self.squares[:] += np.stack([_sums(of, high, n), _sums(of, rest, n)], axis=1)
+        columns = [
+            _Columns(np.ascontiguousarray(code), one.size, [(slice(None), None)])
+            if isinstance(one, Category)
+            else _Columns(0, 1, [(slice(k, k + 1), own) for k, own in enumerate(one.columns(code, center).T)])
+            for one, code, center in zip(attributes, codes, self.centers, strict=True)
+        ]
+        for g, one in enumerate(columns):
+            key, shape = of * one.size + one.level, (n, one.size)
+            for at, value in one.values:
+                self.numbers[g][:, at] += _small_sums(key, value, shape)
+                self.own_squares[g][:, at] += _small_sums(key, None if value is None else value * value, shape)
+                product = grid if value is None else value * grid
+                self.totals[g][:, at] += _sums(key, product, n * one.size).reshape(shape)
+        for (g, h), pairs in self.pairs.items():
+            one, two = columns[g], columns[h]
+            key, shape_of_pair = (of * one.size + one.level) * two.size + two.level, (n, one.size, two.size)
+            for at, value in one.values:
+                for place, other in two.values:
+                    pairs[:, at, place] += _small_sums(key, _product(value, other), shape_of_pair)
 
     def variances(self) -> Floats:
         """Give the variance of each class of noise: its middle, in squared widths."""
         return np.asarray(2.0 ** ((self.noise_class + 0.5) / _QUARTERS), np.float64)
 
+    def scales(self) -> list[Floats]:
+        """Give factors of each attribute's columns: a number gets standard deviation 1, or 0 if it is constant."""
+        found = []
+        for numbers, own_squares, numeric in zip(self.numbers, self.own_squares, self.numeric, strict=True):
+            factors = np.ones(numbers.shape[1])
+            if numeric:
+                total, *missing = numbers.sum(axis=0).tolist()
+                known = int(self.number.sum()) - sum(missing)
+                spread = known * int(own_squares[:, 0].sum()) - total**2
+                factors[0] = known / math.sqrt(spread) if spread else 0.0
+            found.append(factors)
+        return found
+
     def moments(self, middle: float) -> tuple[Floats, Floats, list[Floats]]:
-        """Give sums by class of noise about a middle, in widths: of means and of their squares; and by level."""
+        """Give sums by class of noise about a middle, in widths: of means and of their squares; and by column."""
         unit = 2.0**-_GRID_BITS
         at = round(middle / unit)
         total = self.total - at * self.number
@@ -133,38 +165,40 @@ class CovariateSums:
             (h << _SPLIT_BITS) + low - 2 * at * t + at * at * n
             for (h, low), t, n in zip(self.squares.tolist(), self.total.tolist(), self.number.tolist(), strict=True)
         ]
-        by_level = [np.asarray((t - at * n) * unit, np.float64) for t, n in zip(self.totals, self.numbers, strict=True)]
+        by_column = [
+            np.asarray((t - at * n) * unit, np.float64) for t, n in zip(self.totals, self.numbers, strict=True)
+        ]
         return (
             np.asarray(total * unit, np.float64),
             np.array([float(s) for s in squares], np.float64) * unit**2,
-            by_level,
+            by_column,
         )
 
-    def _add(self, other: CovariateSums, sign: int) -> None:
-        classes = np.union1d(self.noise_class, other.noise_class)
-        mine, theirs = (np.searchsorted(classes, one.noise_class) for one in (self, other))
 
-        def added(a: Ints, b: Ints) -> Ints:
-            found = np.zeros((len(classes), *a.shape[1:]), np.int64)
-            found[mine] += a
-            found[theirs] += sign * b
-            return found
+class _Columns(NamedTuple):
+    """Columns of an attribute: those of a category count its levels, those of a number have values at a single one."""
 
-        number = added(self.number, other.number)
-        left = number != 0
+    level: AnyInts | int
+    size: int
+    values: list[tuple[slice, Ints | None]]
 
-        def both(a: Ints, b: Ints) -> Ints:
-            return np.asarray(added(a, b)[left], np.int64)
 
-        self.total, self.squares = both(self.total, other.total), both(self.squares, other.squares)
-        self.numbers = [both(a, b) for a, b in zip(self.numbers, other.numbers, strict=True)]
-        self.totals = [both(a, b) for a, b in zip(self.totals, other.totals, strict=True)]
-        self.pairs = {pair: both(a, other.pairs[pair]) for pair, a in self.pairs.items()}
-        self.noise_class, self.number = classes[left], number[left]
+def _product(one: Ints | None, other: Ints | None) -> Ints | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one * other
+
+
+def _small_sums(key: Ints, value: Ints | None, shape: tuple[int, ...]) -> Ints:
+    """Count by key, or add up integers of at most 25 bits: floats hold the sums of a block exactly."""
+    size = math.prod(shape)
+    return (
+        np.bincount(key, minlength=size) if value is None else np.bincount(key, value, size).astype(np.int64)
+    ).reshape(shape)
 
 
 def _sums(key: Ints, value: Ints, size: int) -> Ints:
-    """Add up integers of at most 39 bits by key: their halves, in floats that hold them exactly."""
+    """Add up integers of at most 43 bits by key: their halves, in floats that hold them exactly."""
     high, low = value >> 20, value & ((1 << 20) - 1)
     parts = [np.bincount(key, part.astype(np.float64), size) for part in (high, low)]
     return np.asarray((parts[0].astype(np.int64) << 20) + parts[1].astype(np.int64), np.int64)

@@ -50,30 +50,31 @@ class Normals:
     largest: int
 
     @classmethod
-    def of(cls, attributes: Sequence[Attribute], sums: CovariateSums, by_level: list[Floats], total: Floats) -> Normals:
-        """Bring the tables of levels to columns."""
-        number = [n.sum(axis=0).astype(np.float64) for n in sums.numbers]
-        maps = [one.columns(n)[0] for one, n in zip(attributes, number, strict=True)]
-        sizes = [m.shape[1] if one.kind == "category" else 0 for one, m in zip(attributes, maps, strict=True)]
+    def of(
+        cls, attributes: Sequence[Attribute], sums: CovariateSums, by_column: list[Floats], total: Floats
+    ) -> Normals:
+        """Bring sums over columns to their scales."""
+        scales = sums.scales()
+        sizes = [one.n_columns if one.kind == "category" else 0 for one in attributes]
         largest = int(np.argmax(sizes))
         columns, at = [], 1
-        for g, m in enumerate(maps):
-            columns.append(np.arange(m.shape[1]) + (0 if g == largest else at))
-            at += 0 if g == largest else m.shape[1]
-        n_classes, counts = len(sums.number), [n.astype(np.float64) for n in sums.numbers]
-        inner, large_map = np.zeros((n_classes, at, at)), maps[largest]
-        across, inner_total = np.zeros((n_classes, large_map.shape[1], at)), np.zeros((n_classes, at))
+        for g, one in enumerate(attributes):
+            columns.append(np.arange(one.n_columns) + (0 if g == largest else at))
+            at += 0 if g == largest else one.n_columns
+        n_classes = len(sums.number)
+        inner, across = np.zeros((n_classes, at, at)), np.zeros((n_classes, attributes[largest].n_columns, at))
+        inner_total = np.zeros((n_classes, at))
         inner[:, 0, 0], inner_total[:, 0] = sums.number, total
-        for g, m in enumerate(maps):
-            by_column, own = counts[g] @ m, columns[g]
+        for g, (scale, own) in enumerate(zip(scales, columns, strict=True)):
+            number = sums.numbers[g] * scale
             if g == largest:
-                across[:, :, 0] = by_column
+                across[:, :, 0] = number
                 continue
-            inner[:, 0, own] = inner[:, own, 0] = by_column
-            inner[:, own[:, None], own] = np.matmul(m.T, counts[g][:, :, None] * m)
-            inner_total[:, own] = by_level[g] @ m
+            inner[:, 0, own] = inner[:, own, 0] = number
+            inner[:, own, own] = sums.own_squares[g] * scale**2
+            inner_total[:, own] = by_column[g] * scale
         for (g, h), pairs in sums.pairs.items():
-            cross = np.matmul(maps[g].T, np.matmul(pairs.astype(np.float64), maps[h]))
+            cross = pairs * scales[g][:, None] * scales[h]
             if g == largest:
                 across[:, :, columns[h]] = cross
             elif h == largest:
@@ -82,8 +83,8 @@ class Normals:
                 inner[:, columns[g][:, None], columns[h]] = cross
                 inner[:, columns[h][:, None], columns[g]] = cross.transpose(0, 2, 1)
         return cls(
-            inner=inner, across=across, large=counts[largest] @ large_map**2, inner_total=inner_total,
-            large_total=by_level[largest] @ large_map, columns=columns, largest=largest,
+            inner=inner, across=across, large=sums.own_squares[largest] * scales[largest] ** 2, inner_total=inner_total,
+            large_total=by_column[largest] * scales[largest], columns=columns, largest=largest,
         )  # fmt: skip
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,8 @@ MOST_OFFSET = 0.5
 """An offset moves a mean by at most this part of the width: residuals stay within bounds that are twice as wide."""
 
 _Pair = tuple[int, int]
-_PLAIN = ("base", "described", "explained", "most", "most_count")
+_BY_ATTRIBUTE = ("offset", "doubt", "scales")
+_PLAIN = ("centers", "base", "described", "explained", "most", "most_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,12 @@ class LearnedEffects:
         Those that are declared, and the number of samples.
     offset : list of float array, shape (n_codes,)
         By attribute: what a code adds, in the value's unit. Those of all attributes add up.
-    doubt : list of float array, shape (n_levels,)
-        By attribute: what it adds to the variance of an agent's offset,
-    pair_doubt : dict of (int, int) to float array, shape (n_levels, n_levels)
-        and what a pair of levels adds to it.
+    doubt : list of float array, shape (n_codes,)
+        By attribute: what a code adds to the variance of an agent's offset,
+    pair_doubt : dict of (int, int) to float array, shape (n_columns, n_columns)
+        and what a pair of columns adds to it.
+    centers, scales : list
+        By attribute: the code of a number that its column is counted from, and factors of the columns.
     base : float
         Variance of the offset of the average agent, which is taken out.
     described : list of dict
@@ -62,6 +66,8 @@ class LearnedEffects:
     offset: list[Floats]
     doubt: list[Floats]
     pair_doubt: dict[_Pair, Floats]
+    centers: list[int]
+    scales: list[Floats]
     base: float
     described: list[dict[str, Any]]
     explained: float
@@ -75,7 +81,7 @@ class LearnedEffects:
             "pairs": list(self.pair_doubt),
             **{name: getattr(self, name) for name in _PLAIN},
         }
-        arrays = {f"{name} {g}": one for name in ("offset", "doubt") for g, one in enumerate(getattr(self, name))}
+        arrays = {f"{name} {g}": one for name in _BY_ATTRIBUTE for g, one in enumerate(getattr(self, name))}
         return plain, arrays | {f"pair {g} {h}": values.ravel() for (g, h), values in self.pair_doubt.items()}
 
     @classmethod
@@ -83,9 +89,9 @@ class LearnedEffects:
         """Make the same of its snapshot."""
         attributes: tuple[Attribute, ...] = (*CovariateDesign.restore(plain["attributes"]).attributes, SampleCount())
         parts: dict[str, Any] = {
-            name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in ("offset", "doubt")
+            name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in _BY_ATTRIBUTE
         }
-        pairs = {(g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].coarse, -1) for g, h in plain["pairs"]}
+        pairs = {(g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].n_columns, -1) for g, h in plain["pairs"]}
         return cls(attributes=attributes, pair_doubt=pairs, **parts, **{name: plain[name] for name in _PLAIN})
 
     def offsets(self, codes: AnyInts, count: Ints) -> Floats:
@@ -96,11 +102,30 @@ class LearnedEffects:
     def doubts(self, codes: AnyInts, count: Ints) -> Floats:
         """Give the variance of each offset."""
         parts = _codes(codes, np.minimum(count, self.most_count))
-        level = [one.level(code) for one, code in zip(self.attributes, parts, strict=True)]
-        found = _added(level, self.doubt) + self.base
+        columns = [
+            code if isinstance(one, Category) else one.columns(code, center) * scale
+            for one, code, center, scale in zip(self.attributes, parts, self.centers, self.scales, strict=True)
+        ]
+        found = _added(parts, self.doubt) + self.base
         for (g, h), values in self.pair_doubt.items():
-            found += values[level[g], level[h]]
+            found += _of_pair(values, columns[g], columns[h])
         return np.maximum(found, 0.0)
+
+
+def _of_pair(values: Floats, one: AnyInts | Floats, other: AnyInts | Floats) -> Floats:
+    """Evaluate a bilinear form, for columns of a number (two axes) or the only column of a level (one axis)."""
+    if one.ndim == 1 and other.ndim == 1:
+        return np.asarray(values[one, other], np.float64)
+    if one.ndim == 1:
+        return _of_pair(values.T, other, one)
+    found = np.zeros(len(one))
+    for k, row in enumerate(values):
+        if other.ndim == 1:
+            found += one[:, k] * row[other]
+            continue
+        for j, value in enumerate(row.tolist()):
+            found += one[:, k] * other[:, j] * value
+    return found
 
 
 def believed_count(count: Ints) -> int:
@@ -142,8 +167,10 @@ def learn_effects(
         return LearnedEffects(
             attributes=attributes,
             offset=[np.zeros(one.size) for one in attributes],
-            doubt=[np.zeros(one.coarse) for one in attributes],
+            doubt=[np.zeros(one.size) for one in attributes],
             pair_doubt={},
+            centers=sums.centers,
+            scales=[np.ones(one.n_columns) for one in attributes],
             base=0.0,
             described=[],
             explained=0.0,
@@ -153,8 +180,8 @@ def learn_effects(
     of_class, number = sums.variances(), sums.number.astype(np.float64)
     weight = 1 / (of_class + 1e-3)
     middle = float((weight * sums.total).sum() / (weight * number).sum()) * 2.0**-20
-    total, squares, by_level = sums.moments(middle)
-    normals = Normals.of(attributes, sums, by_level, total)
+    total, squares, by_column = sums.moments(middle)
+    normals = Normals.of(attributes, sums, by_column, total)
     models = weigh_effect_models(normals, of_class, squares, number)
     effects, covariance = averaged_effects(normals, of_class, models)
     return _learned(attributes, sums, normals, models, effects, covariance, width, most_count)
@@ -174,29 +201,32 @@ def _learned(  # noqa: PLR0917 - what the regression has found
     width: float,
     most_count: int,
 ) -> LearnedEffects:
-    """Bring effects of columns to levels; take out what the average agent has."""
-    number = [n.sum(axis=0).astype(np.float64) for n in sums.numbers]
-    maps, fine = zip(*(one.columns(n) for one, n in zip(attributes, number, strict=True)), strict=True)
+    """Bring effects of columns to codes; take out what the average agent has."""
     places = [normals.places(g) for g in range(len(attributes))]
     weight = 1 / (sums.variances() + float(models.probability @ models.spread_variance))
-    share = [(weight @ n) / (weight @ sums.number) for n in sums.numbers]  # of the levels, among all
+    scales = sums.scales()
     mean = np.zeros(normals.n_columns)
-    for m, place, part in zip(maps, places, share, strict=True):
-        mean[place] = part @ m
+    for number, scale, place in zip(sums.numbers, scales, places, strict=True):
+        mean[place] = (weight @ number) / (weight @ sums.number) * scale
     to_mean = covariance @ mean
-    doubt, pair_doubt = [], {}
-    for g, (m, place) in enumerate(zip(maps, places, strict=True)):
-        own = np.einsum("lc,cd,ld->l", m, covariance[place[:, None], place], m)
-        doubt.append(width**2 * (own - 2 * m @ to_mean[place]))
-        for h in range(g + 1, len(maps)):
+    offset, doubt, pair_doubt = [], [], {}
+    for g, (one, place) in enumerate(zip(attributes, places, strict=True)):
+        own, middle = effects[place], mean[place] @ effects[place]
+        within = covariance[place[:, None], place]
+        if isinstance(one, Category):
+            offset.append(width * (own - middle))
+            doubt.append(width**2 * (np.diagonal(within) - 2 * to_mean[place]))
+        else:
+            columns = one.columns(np.arange(one.size), sums.centers[g]) * scales[g]
+            offset.append(width * (columns @ own - middle))
+            doubt.append(width**2 * (((columns @ within) * columns).sum(axis=1) - 2 * columns @ to_mean[place]))
+        for h in range(g + 1, len(attributes)):
             block = covariance[place[:, None], places[h]]
             if np.abs(block).max(initial=0.0) > 0:
-                pair_doubt[g, h] = 2 * width**2 * m @ block @ maps[h].T
-    level = [width * (m - part @ m) @ effects[at] for m, part, at in zip(maps, share, places, strict=True)]
-    code = [width * (f - p @ m) @ effects[at] for f, m, p, at in zip(fine, maps, share, places, strict=True)]
-    described, explained = describe_effects(attributes, sums, models, level, effects, covariance, places, width)
+                pair_doubt[g, h] = 2 * width**2 * block
+    described, explained = describe_effects(attributes, sums, models, effects, covariance, places, width)
     return LearnedEffects(
-        attributes=attributes, offset=code, doubt=doubt, pair_doubt=pair_doubt,
+        attributes=attributes, offset=offset, doubt=doubt, pair_doubt=pair_doubt, centers=sums.centers, scales=scales,
         base=width**2 * float(mean @ to_mean), described=described, explained=explained, most=MOST_OFFSET * width,
         most_count=most_count,
     )  # fmt: skip
@@ -210,7 +240,6 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
     attributes: Sequence[Attribute],
     sums: CovariateSums,
     models: EffectModels,
-    level: list[Floats],
     effects: Floats,
     covariance: Floats,
     places: list[Ints],
@@ -222,36 +251,43 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
     so that it is the slope per standard deviation. Shares are of agents, each counted once.
     """
     left = width**2 * float(models.probability @ models.spread_variance)
-    number = [n.sum(axis=0) for n in sums.numbers]
     total = max(int(sums.number.sum()), 1)
-    centered = [own - n @ own / total for n, own in zip(number, level, strict=True)]
-    explained = _variance_of_all(sums, centered, total)
+    number = [n.sum(axis=0) for n in sums.numbers]
+    adds = [width * scale * effects[place] for scale, place in zip(sums.scales(), places, strict=True)]
+    middle = [float(n @ own) / total for n, own in zip(number, adds, strict=True)]
+    own_variance = [
+        max(float(q.sum(axis=0) @ own**2) / total - m**2, 0.0)
+        for q, own, m in zip(sums.own_squares, adds, middle, strict=True)
+    ]
+    explained = sum(own_variance)
+    for (g, h), pairs in sums.pairs.items():
+        explained += 2 * (float(adds[g] @ pairs.sum(axis=0) @ adds[h]) / total - middle[g] * middle[h])
+    explained = max(explained, 0.0)
     whole = explained + left
     found = []
     for g, (one, place) in enumerate(zip(attributes, places, strict=True)):
-        variance = float(number[g] @ centered[g] ** 2) / total
         chosen = np.array([g in groups for groups in models.groups])
         of_one = {
             "name": one.name[:MOST_NAME],
             "kind": one.kind,
             "probability": min(float(models.probability[chosen].sum()), 1.0),
-            "explained": variance / whole if whole > 0 else 0.0,
+            "explained": own_variance[g] / whole if whole > 0 else 0.0,
         }
         own = covariance[place[:, None], place]
         if isinstance(one, Category):  # an effect is the difference from the average agent
             common = own @ (number[g] / total)
-            own_variance = np.diagonal(own) - 2 * common + number[g] @ common / total
-        else:
-            own_variance = np.diagonal(own)
-        stddev = width * np.sqrt(np.maximum(own_variance, 0.0))
-        if isinstance(one, Category):
+            variance = np.maximum(np.diagonal(own) - 2 * common + number[g] @ common / total, 0.0)
+            stddev = width * np.sqrt(variance)
             of_one |= {
-                "size": float(np.sqrt(variance)),
+                "size": math.sqrt(own_variance[g]),
                 "standard_error": float(np.sqrt(number[g] @ stddev**2 / total)),
-                "levels": list(_levels(one, number[g], centered[g], stddev)),
+                "levels": list(_levels(one, number[g], adds[g] - middle[g], stddev)),
             }
         else:
-            of_one |= {"size": float(width * effects[place[0]]), "standard_error": float(stddev[0])}
+            of_one |= {
+                "size": float(width * effects[place[0]]),
+                "standard_error": width * math.sqrt(max(float(own[0, 0]), 0.0)),
+            }
         found.append(of_one)
     return found, explained / whole if whole > 0 else 0.0
 
@@ -266,11 +302,3 @@ def _levels(one: Category, number: Ints, effect: Floats, stddev: Floats) -> Iter
                 "effect": float(effect[i]),
                 "standard_error": float(stddev[i]),
             }
-
-
-def _variance_of_all(sums: CovariateSums, level: list[Floats], total: int) -> float:
-    """Variance among agents of what all attributes add together."""
-    found = sum(float(n.sum(axis=0) @ own**2) for n, own in zip(sums.numbers, level, strict=True))
-    for (g, h), pairs in sums.pairs.items():
-        found += 2 * float(level[g] @ pairs.sum(axis=0) @ level[h])
-    return max(found / total, 0.0)
