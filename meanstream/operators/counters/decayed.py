@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from meanstream.operators.counters.base import Counter, State
+from meanstream.operators.counters.base import Counter, State, counter_rows
 from meanstream.operators.counters.toeplitz import Buffers, fit_toeplitz_buffers, toeplitz_geometric, toeplitz_weighted
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
@@ -138,7 +138,8 @@ class Decayed(Counter):
         """Return what that many turns without a release multiply the past by."""
         return np.asarray(np.rint(self.decay ** turns.astype(np.float64) / GRID) * GRID)
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
+        rows = counter_rows(rows)
         buffers, decay = self.buffers, self._decays(release)
         held = state["buffers"][rows] * decay[:, np.newaxis]
         shared = state["shared"][rows] * (decay * decay)[:, np.newaxis, np.newaxis]
