@@ -17,7 +17,7 @@ from meanstream.operators.validation import require
 __all__ = ["PairwiseAgents", "PairwiseSettings", "schedule_same_class"]
 
 SNAPSHOT_VERSION = 2
-PAIRS_AT_ONCE = 16_384
+PAIRS_AT_ONCE = 32_768
 """Pairs that exchange or are tested at once: few enough for the cache, enough to hide the cost of a NumPy call."""
 
 
