@@ -2,8 +2,8 @@
 
     python benchmarks/simulator.py --runs 20 --steps 30000
 
-One agent-step is receive, query, decide, estimate. Both are timed in process CPU time on one core in the same run; the
-simulator's time includes drawing data and noise.
+One agent-step is receive, query, decide; the transcription also estimates, the simulator at two checkpoints only. Both
+are timed in process CPU time on one core in the same run; the simulator's time includes drawing data and noise.
 """
 
 from __future__ import annotations

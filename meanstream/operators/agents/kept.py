@@ -164,7 +164,8 @@ class KeptSums:
         """
         state = {name: rows[SUMS + name] for name in self.sums.init(0)}
         waited = self._waited(rows, agent, turn)
-        kept = self._kept(rows, agent, index, now, waited)
+        decay = self.sums.decay(index, waited)
+        kept = self._added(rows, agent, now.moment, decay)
         told = self.sums.release(
             state,
             agent,
@@ -185,9 +186,10 @@ class KeptSums:
         }
         for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
             rows[name][agent] = values
-        decay = self.sums.decay(index, waited)
+        some = np.flatnonzero(rows[_BEFORE + _OWN["weight"]][agent])  # few: the others have seen no change
         for name in _OWN.values():
-            rows[_BEFORE + name][agent] *= decay * decay if name == "own_squared_weight" else decay
+            past = decay[some] * decay[some] if name == "own_squared_weight" else decay[some]
+            rows[_BEFORE + name][agent[some]] *= past
         return told
 
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
@@ -224,7 +226,8 @@ class KeptSums:
         if self.times is not None:
             seen = np.where(rows["count"][agent] > 0, rows["seen"][agent], 0.0)
             turn = self.times.turn(seen)
-        kept = self._kept(rows, agent, rows["released"][agent] + 1, now, self._waited(rows, agent, turn))
+        decay = self.sums.decay(rows["released"][agent] + 1, self._waited(rows, agent, turn))
+        kept = self._added(rows, agent, now.moment, decay)
         new = now.number > rows["released_count"][agent]
         return WeighedSamples(*(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields))
 
@@ -233,10 +236,6 @@ class KeptSums:
         if self.times is None:
             return None
         return np.where(rows["released"][agent] > 0, np.maximum(turn - rows["turn"][agent] - 1, 0), 0)
-
-    def _kept(self, rows: Columns, agent: Ints, index: Ints, now: SumsNow, waited: Ints | None) -> WeighedSamples:
-        """Decay what was kept, add what is new."""
-        return self._added(rows, agent, now.moment, self.sums.decay(index, waited))
 
     def _added(self, rows: Columns, agent: Ints, now: OwnMoment, decay: Floats | float) -> WeighedSamples:
         """Decay what was kept, add what there is between the mark and another moment."""

@@ -168,14 +168,14 @@ class OwnBlocks:
         """Keep every other end of the newest blocks, up to the last one; note which is the first that is kept."""
         first = np.maximum(rows["block_first"][agent], last - (SLOTS - 1))
         first = -(-first // (1 << shift))
-        block = (last >> shift)[:, np.newaxis] - np.arange(SLOTS)
-        there = block >= first[:, np.newaxis]
-        old, new = (block << shift[:, np.newaxis]) % SLOTS, block % SLOTS
+        newest = (last >> shift)[:, np.newaxis]
+        block = newest - (newest - np.arange(SLOTS)) % SLOTS  # of each slot
+        gone = block < first[:, np.newaxis]
+        old = agent[:, np.newaxis] * SLOTS + (block << shift[:, np.newaxis]) % SLOTS
         for name in (TOTALS, PAIRS):
-            kept = np.where(there, np.take_along_axis(rows[name][agent], old, axis=1), 0)
-            moved = np.empty_like(kept)
-            np.put_along_axis(moved, new, kept, axis=1)
-            rows[name][agent] = moved
+            kept = rows[name].take(old)
+            kept[gone] = 0
+            rows[name][agent] = kept
         rows["block_first"][agent] = first
 
     def _held(self, rows: Columns, who: Ints) -> Ints:

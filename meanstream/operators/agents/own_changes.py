@@ -31,6 +31,8 @@ _STDERRS = 3.0
 """So many standard errors above 1 their factor is believed: independent samples are tested as such."""
 _TOGETHER = 1000
 """Agents that are tested at once: what is computed of them stays in the processor's cache."""
+_FEW = 32
+"""Agents that are tested without asking first of whom a test may find something: each call costs more than they do."""
 _COLUMN = (slice(None), np.newaxis)
 
 
@@ -167,7 +169,9 @@ class OwnChanges:
             Of each.
         """
         undone = self._undo(rows, agent, now)
-        some = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
+        some = np.arange(len(agent))
+        if len(some) > _FEW:
+            some = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
         changed, since = self._changed(rows, agent[some], now.take(some))
         changed = some[changed]
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])

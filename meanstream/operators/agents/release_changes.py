@@ -20,6 +20,8 @@ exceeds it less than once in 1e4 releases of a mean that stays (`tests/operators
 WARNING = 14.0
 """Of a warning."""
 NOTHING, WARNED, MOVED = 0, 1, 2
+_TOGETHER = 2_000
+"""Rows that are tested at once: what is kept of them stays in the processor's cache."""
 _PAST, _WIDTH = "change_past", 5
 _SUM, _WEIGHT, _SQUARED, _NOISE, _WITH_BASE = range(_WIDTH)
 
@@ -75,13 +77,13 @@ class ReleaseChanges:
     def init(self, n_rows: int) -> State:
         """State of rows that have not released; all of it is public.
 
-        Row by row: past releases by the largest power of two that divides their number, then the one at the change.
-        Of each the noised sum, weights, squared weights and variance decayed to now, the covariance with the one at the
-        change, and that with the buffers of the noise.
+        Of past releases, by the largest power of two that divides their number, and of the one at the change: noised
+        sums, weights, squared weights and variances decayed to now, the covariance with the one at the change, and that
+        with the buffers of the noise. Each of these for all releases, one after the other.
         """
         width = _WIDTH + len(self.counter.buffers.decay)
         return {
-            _PAST: np.zeros((n_rows, ORDERS + 1, width)),
+            _PAST: np.zeros((n_rows, width * (ORDERS + 1))),
             "change_at": np.zeros((n_rows, ORDERS + 1), np.int64),
         }
 
@@ -101,26 +103,33 @@ class ReleaseChanges:
         sample : float array, shape (m,)
             Bound on the variance of a sample, public, in squared grid units.
         """
+        if len(rows) > _TOGETHER:
+            parts = [slice(first, first + _TOGETHER) for first in range(0, len(rows), _TOGETHER)]
+            found = [
+                self.step(state, rows[p], index=index[p], decay=decay[p], held=held[p], sample=sample[p]) for p in parts
+            ]
+            return Since(*(np.concatenate(column) for column in zip(*found, strict=True)))
         # Rows come last here: what is computed of all of them at once lies together.
-        past, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
+        columns, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
+        past = columns.reshape(-1, *at.shape)
         past[:_SQUARED] *= decay
         past[_SQUARED:] *= decay * decay
         now = np.stack([state[name][rows] for name in ("noised", "weight", "squared_weight", "variance")])
         buffers = past[_WIDTH:]
         with_now = toeplitz_weighted(buffers.reshape(len(buffers), -1).T, self.counter.buffers.weight).reshape(at.shape)
         ratio = self._ratio(past, at, now, with_now, sample)
-        best, each = np.argmax(ratio, axis=0), np.arange(len(rows))
-        largest = ratio[best, each]
+        largest, each = ratio.max(axis=0), np.arange(len(rows))
         drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
         moved = np.flatnonzero(drift == MOVED)
-        past[:, ORDERS, moved], at[ORDERS, moved] = past[:, best[moved], moved], at[best[moved], moved]
-        with_now[ORDERS, moved] = with_now[best[moved], moved]
+        best = np.argmax(ratio[:, moved], axis=0)
+        past[:, ORDERS, moved], at[ORDERS, moved] = past[:, best, moved], at[best, moved]
+        with_now[ORDERS, moved] = with_now[best, moved]
         at[:ORDERS, moved] = 0
         kept = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
         buffers *= self.counter.buffers.decay[:, np.newaxis, np.newaxis]
         order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
         past[:, order, each], at[order, each] = kept, index
-        state[_PAST][rows], state["change_at"][rows] = past.T, at.T
+        state[_PAST][rows], state["change_at"][rows] = columns.T, at.T
         base = past[:, ORDERS]
         return Since(
             total=now[_SUM] - base[_SUM],
@@ -134,24 +143,33 @@ class ReleaseChanges:
     @staticmethod
     def left_out(past: Floats) -> Floats:
         """Give the weight of what lies before the newest change, in sums as they are now."""
-        return np.asarray(past[:, ORDERS, _WEIGHT])
+        return np.asarray(past[:, _WEIGHT * (ORDERS + 1) + ORDERS])
 
     def _ratio(self, past: Floats, at: Ints, now: Floats, with_now: Floats, sample: Floats) -> Floats:
         """Squared difference of the means after and before each candidate over its variance; 0 for no candidate."""
         base, split, current = past[:, ORDERS:], past[:, :ORDERS], now[:, np.newaxis]
         after = current[_WEIGHT] - split[_WEIGHT]
         before = split[_WEIGHT] - base[_WEIGHT]
-        some = (at[:ORDERS] > 0) & (after > 0) & (before > 0)
-        a, c = (1.0 / np.where(some, weight, 1.0) for weight in (after, before))
+        some = (at[:ORDERS] > 0) & (np.minimum(after, before) > 0)
+        after[~some] = before[~some] = 1.0
+        a, c = np.divide(1.0, after, out=after), np.divide(1.0, before, out=before)
         both = a + c
-        difference = (current[_SUM] - split[_SUM]) * a - (split[_SUM] - base[_SUM]) * c
-        noise = a * a * current[_NOISE] + both * both * split[_NOISE] + c * c * base[_NOISE]
-        noise = noise - 2 * a * both * with_now[:ORDERS] + 2 * a * c * with_now[ORDERS:]
-        noise = noise - 2 * both * c * split[_WITH_BASE]
-        samples = (current[_SQUARED] - split[_SQUARED]) * a * a
-        samples = samples + (split[_SQUARED] - base[_SQUARED]) * c * c
-        variance = np.where(some, self.draw * noise + sample * samples, 1.0)
-        return np.asarray(np.where(some, difference * difference / variance, 0.0))
+        difference = (current[_SUM] - split[_SUM]) * a
+        difference -= (split[_SUM] - base[_SUM]) * c
+        # a (a Now - 2 both With_now) + both (both Split - 2 c With_base) + c (c Base + 2 a Base_with_now)
+        noise = a * current[_NOISE] - 2.0 * (both * with_now[:ORDERS])
+        noise *= a
+        noise += both * (both * split[_NOISE] - 2.0 * (c * split[_WITH_BASE]))
+        noise += c * (c * base[_NOISE] + 2.0 * (a * with_now[ORDERS:]))
+        noise *= self.draw
+        samples = (current[_SQUARED] - split[_SQUARED]) * (a * a)
+        samples += (split[_SQUARED] - base[_SQUARED]) * (c * c)
+        samples *= sample
+        noise += samples
+        noise[~some] = np.inf
+        difference *= difference
+        difference /= noise
+        return np.asarray(difference)
 
     def _with_buffers(self, held: Floats) -> Floats:
         """Covariance of a release's noise with the buffers after its draw."""

@@ -95,7 +95,14 @@ class PendingReleases:
             told = records_without_columns() if histogram is None else histogram.columns(0)["histogram_noised"]
             return ReleaseBatch(
                 releases=released_columns(
-                    settings, agent=none, index=none, count=none, total=none, votes=votes, histogram=told
+                    settings,
+                    agent=none,
+                    index=none,
+                    count=none,
+                    total=none,
+                    votes=votes,
+                    histogram=told,
+                    variance=nothing,
                 ),
                 version=np.zeros(0, np.uint64),
                 time=nothing,

@@ -13,7 +13,7 @@ CHUNK = 1024
 """Agents per snapshot chunk: a commit writes the chunks that changed."""
 
 NEVER = np.iinfo(np.int64).max
-SNAPSHOT_VERSION = 4
+SNAPSHOT_VERSION = 5
 
 
 SHOWN = frozenset(

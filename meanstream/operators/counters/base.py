@@ -126,15 +126,15 @@ class Counter(ABC):
     def init(self, n_rows: int) -> State:
         """Return the state of `n_rows` rows before their first release."""
 
-    def step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    def step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         """Return the noise of each row's next noisy prefix sum and update the state in place.
 
         Parameters
         ----------
         state : State
             From `init`, or a copy of an earlier state.
-        rows : int array, shape (m,)
-            Distinct rows that release now.
+        rows : int array, shape (m,), or slice
+            Distinct rows that release now; m consecutive ones may be a slice.
         release : int array, shape (m,)
             Number of that release within its row, from 1; each row counts up by one.
         fresh : float array, shape (m,)
@@ -149,7 +149,7 @@ class Counter(ABC):
         return self._step(state, rows, release, fresh)
 
     @abstractmethod
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         """Do what `step` says, for releases within the horizon."""
 
     @abstractmethod
@@ -168,6 +168,17 @@ class Counter(ABC):
         last = int(np.max(release, initial=0))
         if last > self.horizon:
             raise HorizonReached(f"{self.name}: release {last} is past the horizon of {self.horizon} releases")
+
+
+def counter_rows(rows: Ints | slice) -> Ints:
+    """Return consecutive rows as numbers.
+
+    Examples
+    --------
+    >>> counter_rows(slice(2, 4)).tolist()
+    [2, 3]
+    """
+    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
 
 
 def counter_lowest_bit(release: Ints) -> Ints:

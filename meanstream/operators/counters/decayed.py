@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from meanstream.operators.counters.base import Counter, State
+from meanstream.operators.counters.base import Counter, State, counter_rows
 from meanstream.operators.counters.toeplitz import Buffers, fit_toeplitz_buffers, toeplitz_geometric, toeplitz_weighted
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
@@ -129,16 +129,20 @@ class Decayed(Counter):
 
         **Privacy.** Who releases at which turn is public.
         """
-        decay = self.waited(turns)
-        state["buffers"][rows] *= decay[:, np.newaxis]
-        state["shared"][rows] *= (decay * decay)[:, np.newaxis, np.newaxis]
+        decay, some = self.waited(turns), np.flatnonzero(turns)
+        if len(some):
+            state["buffers"][rows[some]] *= decay[some, np.newaxis]
+            state["shared"][rows[some]] *= (decay * decay)[some, np.newaxis, np.newaxis]
         return decay
 
     def waited(self, turns: Ints) -> Floats:
         """Return what that many turns without a release multiply the past by."""
-        return np.asarray(np.rint(self.decay ** turns.astype(np.float64) / GRID) * GRID)
+        decay, some = np.ones(turns.shape), np.flatnonzero(turns)
+        decay[some] = np.rint(self.decay ** turns[some].astype(np.float64) / GRID) * GRID
+        return decay
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
+        rows = counter_rows(rows)
         buffers, decay = self.buffers, self._decays(release)
         held = state["buffers"][rows] * decay[:, np.newaxis]
         shared = state["shared"][rows] * (decay * decay)[:, np.newaxis, np.newaxis]
@@ -178,15 +182,21 @@ class Decayed(Counter):
 
     def _held(self, release: Ints) -> Floats:
         """Covariance of the buffers at each release, after its decay and before its draw; shape (..., m, m)."""
+        early = self._early_held
+        after = np.maximum(release - len(early), 0)[..., np.newaxis, np.newaxis]
+        ratio = self.decay**2 * np.multiply.outer(self.buffers.decay, self.buffers.decay)
+        later = early[-1] * ratio**after + self.decay**2 * toeplitz_geometric(ratio, after)
+        first = early[np.minimum(release, len(early)) - 1]
+        return np.asarray(np.where(after > 0, later, first))
+
+    @cached_property
+    def _early_held(self) -> Floats:
+        """Of `_held` the releases that have decays of their own."""
         product = np.multiply.outer(self.buffers.decay, self.buffers.decay)
         early = [np.zeros_like(product)]
         for decay in self.early:
             early.append(decay**2 * (early[-1] * product + 1.0))
-        after = np.maximum(release - len(early), 0)[..., np.newaxis, np.newaxis]
-        ratio = self.decay**2 * product
-        later = early[-1] * ratio**after + self.decay**2 * toeplitz_geometric(ratio, after)
-        first = np.stack(early)[np.minimum(release, len(early)) - 1]
-        return np.asarray(np.where(after > 0, later, first))
+        return np.stack(early)
 
     def _squared_norm(self, column: int) -> float:
         """Squared norm of a column of `C`: its early entries, then the geometric rest."""

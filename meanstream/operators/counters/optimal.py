@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from meanstream.operators.counters.base import Counter, State
+from meanstream.operators.counters.base import Counter, State, counter_rows
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
@@ -117,7 +117,8 @@ class Optimal(Counter):
         """Return no draws."""
         return {"draws": np.zeros((n_rows, self.horizon))}
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
+        rows = counter_rows(rows)
         state["draws"][rows, release - 1] = fresh
         noise, row_of = np.zeros(len(rows)), self.factors.noise[release - 1]
         # One draw after the other: a batch of rows gives the same floats as each row alone.

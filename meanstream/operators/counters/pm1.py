@@ -71,7 +71,7 @@ class Pm1(Counter):
         """Return the sum of no draws."""
         return {"noise": np.zeros(n_rows)}
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
         noise: Floats = state["noise"][rows] + fresh
         state["noise"][rows] = noise
         return noise

@@ -98,11 +98,11 @@ class Pm2(Counter):
         """Return the draws of no partial sums; column `l` is that of the current sum over `2**l` increments."""
         return {"noise": np.zeros((n_rows, self.horizon.bit_length()))}
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         level = counter_lowest_bit(release)
         noise = state["noise"][rows]
         noise[np.arange(noise.shape[1]) < level[:, np.newaxis]] = 0.0  # joined into the new partial sum
-        noise[np.arange(len(rows)), level] = fresh
+        noise[np.arange(len(fresh)), level] = fresh
         state["noise"][rows] = noise
         return _sum_levels(noise)
 

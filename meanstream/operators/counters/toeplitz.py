@@ -115,7 +115,7 @@ class Toeplitz(Counter):
         """Return empty buffers: column `m` will be the sum of `decay_m**age` times the past draws."""
         return {"buffers": np.zeros((n_rows, len(fit_toeplitz_buffers(self.horizon).decay)))}
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
         buffers = fit_toeplitz_buffers(self.horizon)
         held = state["buffers"][rows]
         noise = fresh + toeplitz_weighted(held, buffers.weight)

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.linalg import toeplitz
 
-from meanstream.operators.counters.base import Counter, State
+from meanstream.operators.counters.base import Counter, State, counter_rows
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
@@ -114,7 +114,8 @@ class Windowed(Counter):
             state["increments"][rows] = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
         return newest
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
+        rows = counter_rows(rows)
         past = state["increments"][rows]
         noise = self.increment(state, rows, fresh)
         for j in range(1, self.window):

@@ -208,5 +208,5 @@ def test_who_was_seen_since_a_time() -> None:
 def test_a_snapshot_of_another_version_is_refused() -> None:
     agents = fill(configured(), 3)
     state = agents.snapshot_chunk(0)
-    with pytest.raises(ValueError, match="snapshot version must be 4, got 3"):
-        fill(configured(), 3).restore_chunk(0, state | {"version": np.array(3)})
+    with pytest.raises(ValueError, match="snapshot version must be 5, got 4"):
+        fill(configured(), 3).restore_chunk(0, state | {"version": np.array(4)})

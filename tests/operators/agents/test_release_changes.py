@@ -163,3 +163,17 @@ def test_a_large_step_is_seen_within_some_releases() -> None:
     assert np.median(delay) <= 6
     assert delay.max() < n - before
     assert ((after == WARNED).argmax(axis=0) < delay).mean() > 0.5
+
+
+def test_rows_tested_together_and_in_parts_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit, in releases and in the state, where a third of the means move."""
+    rng = np.random.default_rng(12)
+    means = np.where((np.arange(40)[:, np.newaxis] > 21) & (np.arange(70) % 3 == 0), 400, 100)
+    totals, draws = 50 * means, rng.normal(0, DRAW**0.5, means.shape)
+    whole = released(totals, draws)
+    monkeypatch.setattr("meanstream.operators.agents.release_changes._TOGETHER", 32)
+    parts = released(totals, draws)
+    assert any((one.drift == MOVED).any() for one in whole if one.drift is not None)
+    for expected, actual in zip(whole, parts, strict=True):
+        for name in ("count", "total", "variance", "drift", "since"):
+            np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))

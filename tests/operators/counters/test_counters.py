@@ -64,6 +64,16 @@ def test_batch_and_order_of_rows_do_not_change_a_bit(counter: Counter) -> None:
     assert np.array_equal(run(counter, fresh), alone)
 
 
+def test_consecutive_rows_may_be_a_slice(counter: Counter) -> None:
+    fresh = np.random.default_rng(9).normal(size=(4, HORIZON))
+    numbers, consecutive = counter.init(6), counter.init(6)
+    for k in range(HORIZON):
+        release = np.full(4, k + 1)
+        expected = counter.step(numbers, np.arange(1, 5), release, fresh[:, k])
+        assert np.array_equal(counter.step(consecutive, slice(1, 5), release, fresh[:, k]), expected)
+    assert all(np.array_equal(consecutive[name], values) for name, values in numbers.items())
+
+
 @pytest.mark.parametrize("cut", [1, 13, 60])
 def test_restored_state_continues_identically(counter: Counter, cut: int) -> None:
     fresh = np.random.default_rng(3).normal(size=(4, HORIZON))

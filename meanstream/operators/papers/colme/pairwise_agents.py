@@ -1,24 +1,24 @@
-"""Many agents that ask each other one at a time, as in Algorithm 1: the state of every pair, one time step a batch."""
+"""Many agents that ask each other one at a time, as in Algorithm 1: the state of every pair, some steps at once."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from meanstream.operators.collaboration.same_mean import same_mean_known, same_mean_significance, same_mean_welch
-from meanstream.operators.collaboration.variance.variance_schemes import scheme_sample_variance as own_sample_variance
 from meanstream.operators.collaboration.variance.variance_trackers import ReleasedVariance
 from meanstream.operators.counters.registry import State
+from meanstream.operators.papers.colme.own_prefix import OwnPrefix, OwnSamples
 from meanstream.operators.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES, PairwiseQueries, schedule_same_class
 from meanstream.operators.papers.colme.pairwise_settings import PairwiseSettings
-from meanstream.operators.papers.colme.pairwise_statistic import Exchanged, Received, pair_class_sums, pair_statistic
+from meanstream.operators.papers.colme.pairwise_statistic import Received, pair_class_sums, pair_statistic
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require
 
 __all__ = ["PairwiseAgents", "PairwiseSettings", "schedule_same_class"]
 
-SNAPSHOT_VERSION = 1
-_BLOCK = 8
-"""Others of every agent that are tested at once: few enough to stay in the cache."""
+SNAPSHOT_VERSION = 2
+PAIRS_AT_ONCE = 32_768
+"""Pairs that exchange or are tested at once: few enough for the cache, enough to hide the cost of a NumPy call."""
 
 
 class PairwiseAgents:
@@ -43,8 +43,8 @@ class PairwiseAgents:
     restricted_round_robin the choice of whom to ask depends on raw data and is seen by the asked. The arithmetic is in
     floats and the caller brings the noise: what a deployment sends must be noised integers on a grid.
 
-    Under round robin with the lazy test an agent-step costs O(1): running sums of 1/Var[T] and T/Var[T] over the class
-    change by the one pair that was queried; they are added up again once per round, so that rounding does not pile up.
+    Under round robin with the lazy test an agent-step costs O(1), and steps of one round are taken together: no pair
+    exchanges twice in a round. Estimates add up 1/Var[T] and T/Var[T] over the class, O(agents) each.
 
     Examples
     --------
@@ -74,8 +74,9 @@ class PairwiseAgents:
         )
         require(classes is not None or not oracle, "classes", "be given for the oracle test", settings.test)
         self.settings = settings
-        self._known = None if sample_variance is None else np.ravel(sample_variance).astype(np.float64)
         self._schedule = PAIRWISE_SCHEDULES[settings.schedule](settings.agents, settings.runs)
+        variance = None if sample_variance is None else np.ravel(sample_variance).astype(np.float64)
+        self._own = OwnSamples(self._schedule.columns, variance, settings.half_width)
         ratio = settings.fresh_variance / settings.design_variance
         self._statistic = pair_statistic(
             settings.weights, settings.counter, others=settings.agents - 1, noise_ratio=ratio
@@ -87,16 +88,14 @@ class PairwiseAgents:
         others, columns, clocks = self._schedule.others, self._schedule.columns, self._schedule.clocks
         pairs = others * columns
         self.time = 0
-        self.exchanged: Exchanged | None = None  # what left at the last step, if sums are whole
         self._tested = 0
         self._state: dict[str, State] = {
-            "own": {name: np.zeros(columns) for name in ("total", "mean", "spread", "square")},
+            "own": self._own.state,
             "pair": {
                 "value": np.zeros(pairs),
                 "precision": np.zeros(pairs),
                 "accepted": np.ones(pairs, dtype=np.bool_),
             },
-            "sums": {"precision": np.zeros(columns), "value": np.zeros(columns)},
             "clock": {"releases": np.zeros(clocks, dtype=np.int64), "time": np.zeros(clocks, dtype=np.int64)},
             "schedule": self._schedule.init(),
             "counter": self.settings.counter.init(pairs),
@@ -119,40 +118,40 @@ class PairwiseAgents:
         variance_fresh : float array, shape (runs, agents), optional
             The same for the released sample variance, of variance `(2L)^2 fresh_variance`; for variance released.
         """
+        second = None if variance_fresh is None else variance_fresh[np.newaxis]
+        self.steps(values[np.newaxis], fresh[np.newaxis], second)
+
+    def steps(self, values: Floats, fresh: Floats, variance_fresh: Floats | None = None) -> None:
+        """Take several steps, one after the other: arrays as of `step`, of shape (steps, runs, agents)."""
         released = self.settings.variance == "released"
         require(
             (variance_fresh is not None) == released, "variance_fresh", "be given if variance is released", released
         )
-        self.time += 1
-        self._receive(values.ravel())
-        pair, sums = self._state["pair"], self._state["sums"]
-        asked = self._schedule.ask(self.time, pair["accepted"], self._state["schedule"])
-        rows, asker = asked.rows, asked.asker
-        value, variance = self._query(asked, fresh.ravel()[asker], _entries(variance_fresh, asker))
-        lazy = self.settings.test == "lazy"
-        kept = pair["accepted"][rows]
-        before = pair["precision"][rows] * kept
-        sums["precision"][asker] -= before
-        sums["value"][asker] -= before * pair["value"][rows]
-        if lazy:
-            kept = self._accept(
-                self._state["own"]["mean"][asker] - value, self._own_variance()[asker], variance, self.time
-            )
-            pair["accepted"][rows] = kept
-        pair["value"][rows] = value
-        pair["precision"][rows] = precision = 1 / variance
-        precision = precision * kept
-        sums["precision"][asker] += precision
-        sums["value"][asker] += precision * value
+        most, done = max(1, PAIRS_AT_ONCE // self._schedule.columns), 0
+        by_step = (len(values), self._schedule.columns)
+        second = None if variance_fresh is None else variance_fresh.reshape(by_step)
+        values, fresh = values.reshape(by_step), fresh.reshape(by_step)
+        while done < len(values):
+            part = slice(done, done + min(most, self._schedule.independent_steps(self.time + 1)))
+            self._step(values[part], fresh[part], None if second is None else second[part])
+            done = part.stop
+
+    def _step(self, values: Floats, fresh: Floats, variance_fresh: Floats | None) -> None:
+        """Take steps in which no pair exchanges twice, and no test decides who asks: a row each."""
+        pair, first = self._state["pair"], self.time + 1
+        own = self._own.take(self.time, values)
+        self.time += len(values)
+        asked = self._schedule.ask(first, pair["accepted"], self._state["schedule"], len(values))
+        second = None if variance_fresh is None else variance_fresh[:, asked.asker]
+        value, variance = self._query(asked, own, fresh[:, asked.asker], second)
+        asked.put(pair["value"], value)
+        asked.put(pair["precision"], 1 / variance)
+        if self.settings.test == "lazy":
+            own_variance = own.variance if own.variance.shape[1] == 1 else own.variance[:, asked.asker]
+            difference = own.mean[:, asked.asker] - value
+            asked.put(pair["accepted"], self._accept(difference, own_variance, variance, own.time, own.time))
         if self.settings.test == "eager" and self.settings.schedule != "round_robin":
             self._test_everybody()
-        elif self.settings.test != "eager" and self.time % self._schedule.others == 0:
-            self._add_up()
-
-    def learn(self, values: Floats) -> None:
-        """Take one sample of every agent; no one asks, as past the horizon, and no class changes by the lazy test."""
-        self.time += 1
-        self._receive(values.ravel())
 
     def estimate(self, members: Bools | None = None) -> tuple[Floats, Floats]:
         """Return every agent's estimate and its variance by equation (4), shapes (runs, agents).
@@ -160,10 +159,9 @@ class PairwiseAgents:
         Private: an estimate mixes in the agent's own raw mean and is for that agent only. With `members` (shape of
         `classes`) the same releases are combined over these classes instead of the agent's own.
         """
-        if members is None and self.settings.test == "eager":
-            self._test_everybody()
-        sums = self._state["sums"] if members is None else pair_class_sums(self._state["pair"], members)
-        own, mean = self._own_variance(), self._state["own"]["mean"]
+        members = self.accepted if members is None else members
+        sums = pair_class_sums(self._state["pair"], members)
+        own, mean = self._own.variance(self.time), self._own.state["mean"]
         shape = (self.settings.runs, self.settings.agents)
         if self.time == 0:
             return np.full(shape, np.nan), np.full(shape, np.inf)
@@ -176,12 +174,12 @@ class PairwiseAgents:
     @property
     def own_mean(self) -> Floats:
         """Private: every agent's raw mean, shape (runs, agents)."""
-        return self._state["own"]["mean"].reshape(self.settings.runs, self.settings.agents)
+        return self._own.state["mean"].reshape(self.settings.runs, self.settings.agents)
 
     @property
     def own_variance(self) -> Floats:
         """Private: the variance of that mean, known or estimated from its own samples, shape (runs, agents)."""
-        return self._own_variance().reshape(self.settings.runs, self.settings.agents)
+        return self._own.variance(self.time).reshape(self.settings.runs, self.settings.agents)
 
     @property
     def accepted(self) -> Bools:
@@ -209,70 +207,58 @@ class PairwiseAgents:
         self.time = int(str(snapshot["time"]))
         self._tested = 0
 
-    def _receive(self, values: Floats) -> None:
-        own = self._state["own"]
-        own["total"] += values
-        mean = own["total"] / self.time
-        if self._scheme is not None:
-            own["spread"] += (values - own["mean"]) * (values - mean)
-            own["square"] += values**2
-        own["mean"][:] = mean
-
-    def _own_variance(self) -> Floats:
-        """Variance of every agent's raw mean: known, or estimated from its own samples."""
-        if self._known is not None:
-            variance: Floats = self._known / max(self.time, 1)
-            return variance
-        count = np.asarray(self.time)
-        own = own_sample_variance(count, self._state["own"]["spread"], half_width=self.settings.half_width)
-        return own / max(self.time, 1)
-
-    def _query(self, asked: PairwiseQueries, fresh: Floats, variance_fresh: Floats | None) -> tuple[Floats, Floats]:
+    def _query(
+        self, asked: PairwiseQueries, own: OwnPrefix, fresh: Floats, variance_fresh: Floats | None
+    ) -> tuple[Floats, Floats]:
         """Let the asked agents release; return T and its variance of every pair that exchanged something."""
-        clock, own, time = self._state["clock"], self._state["own"], self.time
+        clock, shape = self._state["clock"], fresh.shape
         release = clock["releases"][asked.clock] + 1
-        clock["releases"][asked.clock] = release
-        clock["time"][asked.clock] = time
-        counted = np.broadcast_to(release, asked.index.shape)
-        noise = self.settings.counter.step(self._state["counter"], asked.index, counted, fresh)
-        mean = own["mean"][asked.target] + noise / time
+        times = np.repeat(own.time, len(release) // len(fresh))
+        clock["releases"][asked.clock], clock["time"][asked.clock] = release, times
+        counted = np.repeat(release, fresh.size // len(release))
+        noise = self.settings.counter.step(self._state["counter"], asked.rows, counted, fresh.ravel()).reshape(shape)
         if self.settings.whole:
-            total = np.rint(own["total"][asked.target] + noise)
-            mean = total / time
-            self.exchanged = Exchanged(np.arange(len(mean))[asked.asker], asked.target, counted, total.astype(np.int64))
-        received = Received(asked.rows, asked.clock, release, time, mean)
+            mean = np.rint(own.total.take(asked.target).reshape(shape) + noise) / own.time
+        else:
+            mean = noise / own.time
+            mean += own.mean.take(asked.target).reshape(shape)
+        received = Received(asked.rows, asked.clock, release, times, mean)
         value, factors = self._statistic.add(self._state["statistic"], received)
-        if self._known is not None:
-            return value, factors.variance(self._known[asked.target], self.settings.fresh_variance)
-        estimate = self._estimate_variance(asked, counted, time * mean, variance_fresh)
+        estimate = self._own.known
+        if estimate is None:
+            estimate = self._estimate_variance(asked, own, counted, own.time * mean, variance_fresh)
+        elif len(estimate) > 1:
+            estimate = np.broadcast_to(estimate, own.mean.shape).take(asked.target).reshape(shape)
         return value, factors.variance(estimate, self.settings.fresh_variance)
 
     def _estimate_variance(
-        self, asked: PairwiseQueries, release: Ints, totals: Floats, variance_fresh: Floats | None
+        self, asked: PairwiseQueries, own: OwnPrefix, release: Ints, totals: Floats, variance_fresh: Floats | None
     ) -> Floats:
         """Return what the askers believe of the variances of the asked, from the noisy prefix sums `totals`."""
-        state, own = self._state["variance"], self._state["own"]
-        times = np.full(len(release), self.time)
+        state, times = self._state["variance"], np.broadcast_to(own.time, totals.shape).ravel()
         if isinstance(self._scheme, ReleasedVariance):
-            assert variance_fresh is not None  # noqa: S101 - refused in step
-            return self._scheme.step(
+            assert variance_fresh is not None  # noqa: S101 - refused in steps
+            assert own.square is not None  # noqa: S101 - kept where variances are not known
+            estimate = self._scheme.step(
                 state,
                 asked.index,
                 release,
                 times,
-                raw_totals=own["total"][asked.target],
-                raw_squares=own["square"][asked.target],
-                totals=totals,
-                fresh=variance_fresh,
+                raw_totals=own.total.take(asked.target),
+                raw_squares=own.square.take(asked.target),
+                totals=totals.ravel(),
+                fresh=variance_fresh.ravel(),
             )
-        assert self._scheme is not None  # noqa: S101 - variances are not known here
-        return self._scheme.step(state, asked.index, release, times, totals)
+        else:
+            assert self._scheme is not None  # noqa: S101 - variances are not known here
+            estimate = self._scheme.step(state, asked.index, release, times, totals.ravel())
+        return estimate.reshape(totals.shape)
 
-    def _accept(self, difference: Floats, own: Floats, variance: Floats, counts: Ints | int) -> Bools:
-        significance = same_mean_significance(self.time, self.settings.significance)
-        if self._known is not None:
+    def _accept(self, difference: Floats, own: Floats, variance: Floats, time: Ints | int, counts: Ints) -> Bools:
+        significance = same_mean_significance(time, self.settings.significance)
+        if self._own.known is not None:
             return same_mean_known(difference, own + variance, significance)
-        return same_mean_welch(difference, own, self.time, variance, counts, significance)
+        return same_mean_welch(difference, own, time, variance, counts, significance)
 
     def _test_everybody(self) -> None:
         """Re-test all pairs; those without a release have an infinite variance and stay accepted."""
@@ -281,20 +267,12 @@ class PairwiseAgents:
         others, columns = self._schedule.others, self._schedule.columns
         pair = {name: array.reshape(others, columns) for name, array in self._state["pair"].items()}
         last = self._state["clock"]["time"].reshape(others, -1)
-        mean, own = self._state["own"]["mean"], self._own_variance()
-        for first in range(0, others, _BLOCK):
-            block = slice(first, first + _BLOCK)
+        mean, own = self._own.state["mean"], self._own.variance(self.time)
+        rows = max(1, PAIRS_AT_ONCE // columns)
+        for first in range(0, others, rows):
+            block = slice(first, first + rows)
             with np.errstate(divide="ignore"):
                 variance = 1 / pair["precision"][block]
             counts = np.where(last[block] > 0, last[block], self.time)
-            pair["accepted"][block] = self._accept(mean - pair["value"][block], own, variance, counts)
+            pair["accepted"][block] = self._accept(mean - pair["value"][block], own, variance, self.time, counts)
         self._tested = self.time
-        self._add_up()
-
-    def _add_up(self) -> None:
-        accepted = self._state["pair"]["accepted"].reshape(self._schedule.others, -1)
-        self._state["sums"] = pair_class_sums(self._state["pair"], accepted)
-
-
-def _entries(values: Floats | None, asker: Ints | slice) -> Floats | None:
-    return None if values is None else values.ravel()[asker]

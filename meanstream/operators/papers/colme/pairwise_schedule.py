@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from meanstream.operators.counters.base import State
+from meanstream.operators.counters.base import State, counter_rows
 from meanstream.operators.records import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class PairwiseQueries:
-    """The queries of one step.
+    """The queries of one step, or of several steps in which no pair exchanges twice, step by step.
 
     A pair (agent, other) of one run is a row `offset * columns + column`: `column` counts the agents of all runs, run
     by run, and `offset` numbers the others of an agent in the order of their indices, from 0.
@@ -20,22 +22,31 @@ class PairwiseQueries:
     Attributes
     ----------
     rows : int array or slice
-        The pairs that exchange a release now; the same set as `index`.
-    index : int array
-        The same as integers.
+        The pairs that exchange a release now.
     asker : int array or slice
-        Columns of the agents that ask.
+        Columns of the agents that ask, at each step.
     target : int array
-        Columns of the agents that are queried.
+        Columns of the agents that are queried, plus the number of columns times the step's number from 0.
     clock : int array
-        Rows of what depends on release times alone: one common row under round robin, else `index`.
+        Rows of what depends on release times alone: one of each step under round robin, else those of the pairs.
     """
 
     rows: Ints | slice
-    index: Ints
     asker: Ints | slice
     target: Ints
     clock: Ints
+
+    @property
+    def index(self) -> Ints:
+        """The pairs as integers."""
+        return counter_rows(self.rows)
+
+    def put(self, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """Set the entries of the pairs to values of shape (steps, askers), or with one column for all askers."""
+        if isinstance(self.rows, slice):
+            array[self.rows].reshape(len(values), -1)[...] = values
+        else:
+            array[self.rows] = values
 
 
 class RoundRobin:
@@ -51,22 +62,26 @@ class RoundRobin:
         """Number of rows of what depends on release times alone."""
         self._agent = np.tile(np.arange(agents), runs)
         self._first = np.repeat(np.arange(runs) * agents, agents)
-        self._columns = np.arange(self.columns)
+        offset = np.arange(self.others)[:, np.newaxis]
+        self._target = self._first + offset * (self.columns + 1) + (self._agent <= offset)
 
     def init(self) -> State:
         """Nothing is remembered: time alone decides."""
         return {}
 
-    def ask(self, time: int, accepted: Bools, state: State) -> PairwiseQueries:  # noqa: ARG002 - time alone decides
-        """Return the queries at this time (from 1)."""
+    def independent_steps(self, time: int) -> int:
+        """Return how many steps from this time (from 1) on can be asked together: those left of the round."""
+        return self.others - (time - 1) % self.others
+
+    def ask(self, time: int, accepted: Bools, state: State, steps: int = 1) -> PairwiseQueries:  # noqa: ARG002 - time decides
+        """Return the queries of some steps from this time (from 1) on, within one round."""
         offset = (time - 1) % self.others
-        start = offset * self.columns
+        rows = slice(offset * self.columns, (offset + steps) * self.columns)
         return PairwiseQueries(
-            rows=slice(start, start + self.columns),
-            index=self._columns + start,
+            rows=rows,
             asker=slice(None),
-            target=self._first + offset + (self._agent <= offset),
-            clock=np.array([offset]),
+            target=(self._target[offset : offset + steps] - rows.start).ravel(),
+            clock=np.arange(offset, offset + steps),
         )
 
 
@@ -87,7 +102,11 @@ class RestrictedRoundRobin(RoundRobin):
         """Remember the offset that each agent asked last, -1 before the first query."""
         return {"last": np.full(self.columns, -1, dtype=np.int64)}
 
-    def ask(self, time: int, accepted: Bools, state: State) -> PairwiseQueries:  # noqa: ARG002 - the classes decide
+    def independent_steps(self, time: int) -> int:  # noqa: ARG002 - a step's tests decide who asks at the next one
+        """Return 1."""
+        return 1
+
+    def ask(self, time: int, accepted: Bools, state: State, steps: int = 1) -> PairwiseQueries:  # noqa: ARG002
         """Return the queries given the classes after the step before; the pointers in `state` move on."""
         last = state["last"]
         asker = np.flatnonzero(accepted.reshape(self.others, self.columns).any(axis=0))
@@ -101,7 +120,7 @@ class RestrictedRoundRobin(RoundRobin):
         last[asker] = offset
         index = offset * self.columns + asker
         target = self._first[asker] + offset + (self._agent[asker] <= offset)
-        return PairwiseQueries(rows=index, index=index, asker=asker, target=target, clock=index)
+        return PairwiseQueries(rows=index, asker=asker, target=target, clock=index)
 
 
 def schedule_same_class(label: Ints) -> Bools:

@@ -19,25 +19,20 @@ from meanstream.operators.validation import require
 class Received(NamedTuple):
     """One release of each queried pair.
 
-    `rows` are the pairs, `clock` the rows of what depends on times alone (one for all under common release times),
-    `release` the number of the release by clock row, `time` the number of samples behind it (one for all, or by clock
-    row), `mean` the noisy means.
+    `rows` are the pairs, `clock` the rows of what depends on times alone, `release` the number of the release and
+    `time` the number of samples behind it, both by clock row. `mean` are the noisy means, shape (pairs,) or, where
+    several steps are taken together, (steps, pairs of each step); a step has a clock row, or each pair its own.
     """
 
     rows: Ints | slice
     clock: Ints
     release: Ints
-    time: Ints | int
+    time: Ints
     mean: Floats
 
-
-class Exchanged(NamedTuple):
-    """What left at one step: `asker` got the `release`-th noised sum `total` of `target`; columns of agents."""
-
-    asker: Ints
-    target: Ints
-    release: Ints
-    total: Ints
+    def aligned(self, by_clock: Floats) -> Floats:
+        """Shape numbers by clock row so that they meet the means."""
+        return by_clock.reshape(*self.mean.shape[:-1], -1)
 
 
 class PairStatistic(Protocol):
@@ -48,7 +43,7 @@ class PairStatistic(Protocol):
         ...
 
     def add(self, state: State, received: Received) -> tuple[Floats, VarianceFactors]:
-        """Return T of each pair and the factors of its variance, by clock row."""
+        """Return T of each pair, and factors of its variance that meet it."""
         ...
 
 
@@ -68,12 +63,12 @@ class _RunningWeights:
         """Move T by its gain towards the new noisy mean."""
         rows, clock, release, time, mean = received
         own = {name.removeprefix("factor_"): array for name, array in state.items() if name != "value"}
-        factors = self.tracker.step(own, clock, release, np.broadcast_to(time, len(clock)))
+        factors = VarianceFactors(*map(received.aligned, self.tracker.step(own, clock, release, time)))
         if self.weights == "last":
             return mean, factors
-        value = state["value"][rows]
-        value = value + weights_gain(self.weights, release) * (mean - value)
-        state["value"][rows] = value
+        value = state["value"][rows].reshape(mean.shape)
+        value = value + received.aligned(weights_gain(self.weights, release)) * (mean - value)
+        state["value"][rows] = value.ravel()
         return value, factors
 
 
@@ -97,15 +92,21 @@ class _LeastSquares:
 
     def add(self, state: State, received: Received) -> tuple[Floats, VarianceFactors]:
         """Weight the releases so far; one clock row at a time."""
-        k, row = int(received.release[0]), int(received.clock[0])
-        state["means"][row, k - 1] = received.mean
+        means = received.mean.reshape(len(received.clock), -1)
+        one_by_one = zip(received.release.tolist(), received.clock.tolist(), means, strict=True)
+        values, data, noise = zip(*(self._add_row(state, *row) for row in one_by_one), strict=True)
+        factors = VarianceFactors(*(received.aligned(np.array(factor)) for factor in (data, noise)))
+        return np.stack(values).reshape(received.mean.shape), factors
+
+    def _add_row(self, state: State, k: int, row: int, mean: Floats) -> tuple[Floats, float, float]:
+        state["means"][row, k - 1] = mean
         times = self.first_times[row] + self.period * np.arange(k)
         per_sample = self._table(row)[k - 1, :k] / times
         value: Floats = self._table(row)[k - 1, :k] @ state["means"][row, :k]
         later = np.cumsum(per_sample[::-1])[::-1]
         data = np.diff(times, prepend=0) @ later**2
         noise = per_sample @ self.counter.matrix(k)
-        return value, VarianceFactors(np.array([data]), np.array([noise @ noise]))
+        return value, float(data), float(noise @ noise)
 
     def _table(self, row: int) -> Floats:
         if row not in self._weights:
@@ -120,12 +121,10 @@ class _LeastSquares:
 def pair_class_sums(pairs: State, members: Bools) -> State:
     """Add up 1/Var[T] and T/Var[T] over the members of every agent's class, shape (others, columns)."""
     pair = {name: array.reshape(members.shape) for name, array in pairs.items()}
-    precision, value = np.zeros(members.shape[1]), np.zeros(members.shape[1])
-    for offset in range(len(members)):
-        weight = pair["precision"][offset] * members[offset]
-        precision += weight
-        value += weight * pair["value"][offset]
-    return {"precision": precision, "value": value}
+    weight = pair["precision"] * members
+    precision = weight.sum(axis=0)
+    weight *= pair["value"]
+    return {"precision": precision, "value": weight.sum(axis=0)}
 
 
 def pair_statistic(weights: str, counter: Counter, *, others: int, noise_ratio: float) -> PairStatistic:
@@ -136,7 +135,8 @@ def pair_statistic(weights: str, counter: Counter, *, others: int, noise_ratio: 
     >>> from meanstream.operators.counters.registry import make_counter
     >>> kind = pair_statistic("mean_of_means", make_counter("pm1", horizon=9), others=1, noise_ratio=1.0)
     >>> state, one = kind.init(1, 1), np.array([0])
-    >>> [kind.add(state, Received(one, one, np.array([k]), k, np.array([4.0 * k])))[0].item() for k in (1, 2)]
+    >>> add = lambda k: kind.add(state, Received(one, one, np.array([k]), np.array([k]), np.array([4.0 * k])))
+    >>> [add(k)[0].item() for k in (1, 2)]
     [4.0, 6.0]
     """
     require(weights != "gls" or noise_ratio > 0, "noise_ratio", "be positive for gls", noise_ratio)

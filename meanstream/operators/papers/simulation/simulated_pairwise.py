@@ -13,7 +13,9 @@ from meanstream.operators.papers.simulation.simulation_result import RunErrors, 
 from meanstream.operators.records import Bools, Floats, Ints
 
 _COLUMNS = 4096
-"""Agents of all runs of one chunk: few enough for the second-level cache, enough to hide the cost of a NumPy call."""
+"""Agents of all runs of one chunk, if steps are taken one by one: enough to hide the cost of a NumPy call."""
+_TOGETHER = 4
+"""Steps that replace as many runs, where a round is long enough: then the pairs of a chunk are fewer."""
 _PAIR_BYTES = 1 << 30
 _BLOCK = 128
 
@@ -104,7 +106,8 @@ def _chunk_runs(config: SimulationConfig) -> int:
     numbers += levels * (1 if config.variance == "known" else 7)
     numbers += config.most_releases if config.weights == "gls" else 0
     per_run = 8 * numbers * config.agents * (config.agents - 1)
-    return max(1, min(config.runs, _COLUMNS // config.agents, _PAIR_BYTES // per_run))
+    together = 1 if config.schedule == "restricted_round_robin" else min(_TOGETHER, config.agents - 1)
+    return max(1, min(config.runs, _COLUMNS // (config.agents * together), _PAIR_BYTES // per_run))
 
 
 def _simulate_chunk(config: SimulationConfig, runs: range) -> RunErrors:
@@ -135,8 +138,7 @@ def _run_block(
     if config.variance == "released":
         second = simulated.unit_noise(steps, config.noise, room[2])
         second *= stddev * 2 * config.half_width  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
-    for step in range(steps):
-        agents.step(data[step], noise[step], None if second is None else second[step])
+    agents.steps(data, noise, second)
 
 
 def _score(  # noqa: PLR0917

@@ -55,6 +55,27 @@ def test_a_restored_snapshot_continues_as_if_uncut(choices: dict[str, object], c
     np.testing.assert_array_equal(after.accepted, uncut.accepted)
 
 
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+@pytest.mark.parametrize("pairs", [RUNS * AGENTS, 2 * RUNS * AGENTS, 1 << 20])
+def test_steps_taken_together_are_the_steps_one_by_one(
+    choices: dict[str, object], pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits of sums, noise and statistics, whether a round is taken whole, by halves or by steps."""
+    monkeypatch.setattr("meanstream.operators.papers.colme.pairwise_agents.PAIRS_AT_ONCE", pairs)
+    single, together = make(**choices), make(**choices)
+    for step in inputs(single):
+        single.step(*step)
+    arrays = [np.stack(one) for one in zip(*inputs(together), strict=True)]
+    together.steps(*(one[:7] for one in arrays))
+    together.steps(*(one[7:] for one in arrays))
+    for expected, actual in zip(single.estimate(), together.estimate(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    one_by_one, at_once = single.snapshot(), together.snapshot()
+    assert one_by_one.keys() == at_once.keys()
+    for name, expected in one_by_one.items():
+        np.testing.assert_array_equal(at_once[name], expected, err_msg=name)
+
+
 def test_a_snapshot_is_plain_data_and_a_copy() -> None:
     agents = make()
     steps = inputs(agents)
@@ -69,8 +90,8 @@ def test_a_snapshot_is_plain_data_and_a_copy() -> None:
 
 def test_foreign_snapshots_are_refused() -> None:
     agents = make()
-    with pytest.raises(ValueError, match="version must be 1"):
-        agents.restore({"version": 2})
+    with pytest.raises(ValueError, match="version must be 2"):
+        agents.restore({"version": 1})
     with pytest.raises(ValueError, match="must have shape"):
         agents.restore(agents.snapshot() | {"own.total": np.zeros(3)})
 
