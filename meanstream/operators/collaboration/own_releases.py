@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.ordering import last_of_each, order_by_agent
 from meanstream.operators.collaboration.least_squares import REMEMBERED, least_squares_of_releases
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.operators.validation import require
@@ -87,10 +88,10 @@ class OwnReleases:
         fits = self._fits(releases)
         for which in _turns(releases.agent):
             self._remember(releases.take(which), fits[which])
-        touched = np.unique(releases.agent)
+        touched = releases.agent[last_of_each(releases.agent)]
         for start in range(0, len(touched), _BLOCK):
             self._combine(touched[start : start + _BLOCK])
-        self._changed.update(np.unique(touched // CHUNK).tolist())
+        self._changed.update(np.flatnonzero(np.bincount(touched // CHUNK)).tolist())
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
         """Give each newest release the mean of all that are remembered of its agent, and the variance of its noise.
@@ -203,7 +204,7 @@ def _no_rows(agents: int) -> dict[str, np.ndarray]:
 
 def _turns(agent: Ints) -> Iterator[Ints]:
     """Give places, each agent at most once at a time, in its order; of many releases of an agent the newest."""
-    order = np.argsort(agent, kind="stable")
+    order = order_by_agent(agent, int(agent.max()) + 1)
     ends = np.append(np.flatnonzero(np.diff(agent[order])) + 1, len(agent))
     size = np.diff(ends, prepend=0)
     left = np.repeat(ends, size) - np.arange(len(agent))  # 1 for the newest
