@@ -44,4 +44,4 @@ def last_of_each(agent: AnyInts) -> Ints:
         return np.zeros(0, np.int64)
     order = order_by_agent(agent, int(agent.max()) + 1)
     ordered = agent[order]
-    return order[np.append(ordered[1:] != ordered[:-1], np.True_)]
+    return np.asarray(order[np.append(ordered[1:] != ordered[:-1], np.True_)])

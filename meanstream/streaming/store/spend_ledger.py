@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ class LedgerRows:
         Keyed digest of the exact input, as a signed 64-bit integer.
     time : list of float
         Event time, seconds.
-    output : list of bytes
+    output : sequence of bytes
         What will leave the process, exactly.
     """
 
@@ -43,7 +44,7 @@ class LedgerRows:
     release_index: list[int]
     input_version: list[int]
     time: list[float]
-    output: list[bytes]
+    output: Sequence[bytes]
 
     def __len__(self) -> int:
         return len(self.agent)
@@ -67,7 +68,7 @@ class Ledger(LedgerReader):
     def __init__(self, database: Database, tables: StoreTables) -> None:
         super().__init__(database, tables)
         self._spent: Ints | None = None
-        self._recent: tuple[int, list[bytes]] = (0, [])  # outputs of the last charge, and the row before them
+        self._recent: tuple[int, Sequence[bytes]] = (0, [])  # outputs of the last charge, and the row before them
         self._charged = _Charged()
 
     def charge(self, rows: LedgerRows) -> list[int]:
@@ -87,7 +88,7 @@ class Ledger(LedgerReader):
             self._head = head
         return refused
 
-    def after(self, seq: int) -> list[bytes]:
+    def after(self, seq: int) -> Sequence[bytes]:
         """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
         Those of the last charge are still at hand the first time that they are requested; others are read.
@@ -96,7 +97,7 @@ class Ledger(LedgerReader):
             return []
         (first, recent), self._recent = self._recent, (0, [])
         if recent and seq >= first:
-            return recent[seq - first :]
+            return recent[seq - first :] if seq > first else recent
         return [output for block in self.verified(seq) for output in block.rows.output]
 
     def rows(self) -> int:
@@ -171,13 +172,13 @@ class Ledger(LedgerReader):
             time=_taken(rows.time, which),
             output=output,
         )
-        link, names = head.chain, self._tables.encoded_names()
+        link, names, size = head.chain, self._tables.encoded_names(), head.size
         for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
             block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
             link = chain_links(link, block, names)[-1]
             values = (block.seq[-1], link, pack_ledger_rows(block))
             self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
-        size = head.size + sum(map(len, output))
+            size += sum(map(len, block.output))
         self._head, self._recent = replace(head, rows=head.rows + n, chain=link, size=size), (head.rows, output)
 
     def _count(self, agent: Ints) -> None:
@@ -223,7 +224,7 @@ class _Charged:
         return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
 
 
-def _taken(column: list[T], which: Ints) -> list[T]:
+def _taken(column: Sequence[T], which: Ints) -> Sequence[T]:
     return column if len(which) == len(column) else [column[i] for i in which.tolist()]
 
 
