@@ -57,6 +57,7 @@ class EncodedLines(Sequence[bytes]):
 
     def __init__(self, count: int, block: Callable[[int], bytes]) -> None:
         self._count, self._block = count, block
+        self._apart: tuple[int, list[bytes]] = (-1, [])  # the piece that was taken apart last, for those next to it
 
     def __len__(self) -> int:
         return self._count
@@ -85,7 +86,9 @@ class EncodedLines(Sequence[bytes]):
         return map(self._block, range(0, self._count, BLOCK))
 
     def _lines(self, number: int) -> list[bytes]:
-        return _lines_of(self._block(number * BLOCK))
+        if self._apart[0] != number:
+            self._apart = number, _lines_of(self._block(number * BLOCK))
+        return self._apart[1]
 
 
 def _lines_of(block: bytes) -> list[bytes]:

@@ -172,13 +172,13 @@ class Ledger(LedgerReader):
             time=_taken(rows.time, which),
             output=output,
         )
-        link, names, size = head.chain, self._tables.encoded_names(), head.size
+        link, names = head.chain, self._tables.encoded_names()
         for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
             block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
             link = chain_links(link, block, names)[-1]
             values = (block.seq[-1], link, pack_ledger_rows(block))
             self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
-            size += sum(map(len, block.output))
+        size = head.size + sum(map(len, output))
         self._head, self._recent = replace(head, rows=head.rows + n, chain=link, size=size), (head.rows, output)
 
     def _count(self, agent: Ints) -> None:
