@@ -14,6 +14,8 @@ CHUNK = 1024
 
 NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 4
+_ROOM = 4
+"""Times as many rows are reserved: what no agent has touched yet takes no memory, and to move rows costs time."""
 
 
 SHOWN = frozenset(
@@ -48,7 +50,7 @@ class AgentRows:
         capacity = len(self.owner)
         if needed <= capacity:
             return
-        grown = -(-max(needed, 2 * capacity) // CHUNK) * CHUNK
+        grown = -(-_ROOM * needed // CHUNK) * CHUNK
         fresh = _empty_rows(self._settings, grown)
         for name, column in self.columns.items():
             fresh[name][:capacity] = column
