@@ -400,6 +400,7 @@ class Agents:
         """Noise one sum per agent and note it; `agent` has no repetition."""
         rows, settings = self._state.columns, self.settings
         index = rows["released"][agent] + 1
+        self._state.reserve_releases(int(np.max(index, initial=0)))
         pending.before.append(self._newest(agent[index > 1]))
         version = self._noise.version_of(now.count, now.total)
         casts = [

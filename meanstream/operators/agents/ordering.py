@@ -30,3 +30,18 @@ def order_by_agent(agent: AnyInts, n_agents: int) -> Ints:
         digit = (agent[order] >> shift).astype(np.uint16)
         order = order[np.argsort(digit, kind="stable")]
     return order
+
+
+def last_of_each(agent: AnyInts) -> Ints:
+    """Give the place of each agent's last entry, in the order of the agents.
+
+    Examples
+    --------
+    >>> last_of_each(np.array([7, 3, 7, 0])).tolist()
+    [3, 1, 2]
+    """
+    if not len(agent):
+        return np.zeros(0, np.int64)
+    order = order_by_agent(agent, int(agent.max()) + 1)
+    ordered = agent[order]
+    return np.asarray(order[np.append(ordered[1:] != ordered[:-1], np.True_)])

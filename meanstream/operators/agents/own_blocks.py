@@ -122,24 +122,26 @@ class OwnBlocks:
     ) -> None:
         """Note what there is at the ends of blocks that samples of the batch complete."""
         many = np.maximum(ends[1] - ends[0] + 1, 0)
-        agents = np.flatnonzero(many)
-        if not len(agents):
+        some = np.flatnonzero(many)
+        if not len(some):
             return
-        number = many[agents]
-        place = np.repeat(agents, number)
-        block = np.arange(len(place)) - np.repeat(np.cumsum(number) - number, number) + ends[0][place]
-        count, starts, log = (column[place] for column in blocks)
-        reached = (block << log) - count  # samples of the batch up to that end
-        total = rows["total"][who[place]] + prefix[starts + reached - 1]
-        total -= np.where(starts > 0, prefix[starts - 1], 0)
-        at = who[place] * SLOTS + block % SLOTS
-        np.reshape(rows[TOTALS], -1, copy=False)[at] = total
+        number, agent = many[some], who[some]
+        count, starts, log = (column[some] for column in blocks)
+
+        def of_each(column: Ints) -> Ints:
+            return np.repeat(column, number)
+
+        block = np.arange(int(number.sum())) + of_each(ends[0][some] - np.cumsum(number) + number)
+        end = block << of_each(log)  # samples of the agent up to there
+        before = rows["total"][agent] - np.where(starts > 0, prefix[starts - 1], 0)
+        at = of_each(agent * SLOTS) + block % SLOTS
+        np.reshape(rows[TOTALS], -1, copy=False)[at] = of_each(before) + prefix[end + of_each(starts - count - 1)]
         if not self.memory.forgets:
             return
-        done = (block << log) // 2 - count // 2  # pairs of the batch
-        sums, before = squares[0], squares[1][place]
-        padded = np.concatenate([np.zeros(1, np.int64), sums])
-        low = rows["pair_squares_low"][who[place]] + padded[before + done] - padded[before]
+        first = squares[1][some]
+        done = end // 2 - of_each(count // 2)  # pairs of the batch
+        padded = np.concatenate([np.zeros(1, np.int64), squares[0]])
+        low = of_each(rows["pair_squares_low"][agent] - padded[first]) + padded[of_each(first) + done]
         np.reshape(rows[PAIRS], -1, copy=False)[at] = low % PAIRS_BASE
 
     def _raise(self, rows: Columns, who: Ints, before: Ints, now: Ints) -> Ints:

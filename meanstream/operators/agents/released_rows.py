@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -108,35 +109,46 @@ class PendingReleases:
                 time=nothing,
                 exhausted=none,
             )
-        agent, index = np.concatenate(self.agent), np.concatenate(self.index)
-        time, votes = np.concatenate(self.time), np.concatenate(self.votes)
-        order = np.lexsort((index, agent, time))
-        agent, index = agent[order], index[order]
+        agent, index, time = np.concatenate(self.agent), np.concatenate(self.index), np.concatenate(self.time)
+        order = _order(time, agent, index)
+
+        def ordered(parts: list[Any]) -> Any:
+            return np.concatenate(parts)[order] if parts else np.zeros(0, np.int64)
+
         return ReleaseBatch(
             releases=released_columns(
                 settings,
-                agent=agent,
-                index=index,
-                count=np.concatenate(self.count)[order],
-                total=np.concatenate(self.total)[order],
-                votes=votes[order] if len(votes) else votes,
-                histogram=np.concatenate(self.histogram)[order],
-                variance=np.concatenate(self.variance)[order] if self.variance else None,
+                agent=agent[order],
+                index=index[order],
+                count=ordered(self.count),
+                total=ordered(self.total),
+                votes=records_without_votes() if settings.vote is None else ordered(self.votes),
+                histogram=ordered(self.histogram),
+                variance=ordered(self.variance) if self.variance else None,
             ),
-            version=np.concatenate(self.version)[order],
+            version=ordered(self.version),
             time=time[order],
-            exhausted=agent[index == settings.horizon],
+            exhausted=agent[order][index[order] == settings.horizon],
             before=self._before(agent, index),
-            drift=np.concatenate(self.drift)[order] if self.drift else np.zeros(0, np.int64),
-            since=np.concatenate(self.since)[order] if self.since else np.zeros(0, np.int64),
+            drift=ordered(self.drift),
+            since=ordered(self.since),
         )
 
     def _before(self, agent: Ints, index: Ints) -> ReleaseColumns:
         """Give what was the newest before all of these releases."""
         every = ReleaseColumns.joined(self.before)
+        if not len(every):
+            return every
         first = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, agent, index)
         return every.take(every.index < first[every.agent])
+
+
+def _order(time: Floats, agent: Ints, index: Ints) -> slice | Ints:
+    """Order by time, agent and number; those of one moment most often are in order."""
+    if time[0] == time[-1] and (time == time[0]).all() and (agent[1:] > agent[:-1]).all():
+        return slice(None)
+    return np.lexsort((index, agent, time))
 
 
 def released_columns(

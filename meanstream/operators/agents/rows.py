@@ -14,7 +14,11 @@ CHUNK = 1024
 
 NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 5
+_ROOM = 4
+"""Times as many rows are reserved: what no agent has touched yet takes no memory, and to move rows costs time."""
 
+
+_COUNTER = "counter_"
 
 SHOWN = frozenset(
     {
@@ -39,22 +43,34 @@ class AgentRows:
 
     def __init__(self, settings: AgentsSettings) -> None:
         self._settings = settings
-        self.columns = _empty_rows(settings, CHUNK)
+        self._rows, self._releases = 0, 1
+        self.columns = _empty_rows(settings, CHUNK, self._releases)
         self.owner: Words = np.zeros((CHUNK, 2), np.uint64)
         self._dirty: Bools = np.zeros(1, np.bool_)
 
     def reserve(self, needed: int) -> None:
         """Have room for that many agents."""
+        self._rows = max(needed, self._rows)
         capacity = len(self.owner)
         if needed <= capacity:
             return
-        grown = -(-max(needed, 2 * capacity) // CHUNK) * CHUNK
-        fresh = _empty_rows(self._settings, grown)
+        grown = -(-_ROOM * needed // CHUNK) * CHUNK
+        fresh = _empty_rows(self._settings, grown, self._releases)
         for name, column in self.columns.items():
             fresh[name][:capacity] = column
         self.columns = fresh
         self.owner = np.concatenate([self.owner, np.zeros((grown - capacity, 2), np.uint64)])
         self._dirty = np.concatenate([self._dirty, np.zeros(grown // CHUNK - len(self._dirty), np.bool_)])
+
+    def reserve_releases(self, number: int) -> None:
+        """Have room for what the counter holds of that many releases of each agent."""
+        if number <= self._releases:
+            return
+        self._releases = min(1 << (number - 1).bit_length(), self._settings.mechanism.horizon)
+        for name in _by_release(self._settings):
+            column = self.columns[name]
+            self.columns[name] = np.zeros((len(column), self._releases))
+            self.columns[name][: self._rows, : column.shape[1]] = column[: self._rows]
 
     def touch(self, agents: Ints) -> None:
         """Note that these agents' rows changed."""
@@ -62,7 +78,7 @@ class AgentRows:
 
     def forget(self, agents: Ints) -> None:
         """Leave of these agents what releases have shown, as if they had sent nothing."""
-        fresh = _empty_rows(self._settings, 1)
+        fresh = _empty_rows(self._settings, 1, self._releases)
         for name, column in self.columns.items():
             if name not in SHOWN:
                 column[agents] = fresh[name]
@@ -91,7 +107,7 @@ class AgentRows:
         require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
         first = chunk * CHUNK
         for name in names:
-            self.columns[name][first : first + len(state[name])] = state[name]
+            self._put(name, slice(first, first + len(state[name])), state[name])
 
     def rows(self, agents: Ints, window: np.int64) -> dict[str, np.ndarray]:
         """Copy the rows of some agents."""
@@ -99,14 +115,28 @@ class AgentRows:
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:
         """Put rows in place of those of some agents; give the later window of theirs and this one."""
-        for name, column in self.columns.items():
-            column[agents] = rows[name]
+        for name in self.columns:
+            self._put(name, agents, rows[name])
         self.touch(agents)
         return max(window, np.int64(rows["window"]))
 
+    def _put(self, name: str, where: slice | Ints, values: np.ndarray) -> None:
+        """Put values in place of others; a counter's may be of another number of releases."""
+        if name in _by_release(self._settings):
+            self.reserve_releases(values.shape[1])
+            self.columns[name][where, values.shape[1] :] = 0.0
+            self.columns[name][where, : values.shape[1]] = values
+        else:
+            self.columns[name][where] = values
 
-def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
-    """Columns of `n` agents that have seen nothing yet."""
+
+def _by_release(settings: AgentsSettings) -> list[str]:
+    """Columns with an entry for each release, of which there are as many as some agent has made."""
+    return [] if settings.kept is not None else [_COUNTER + name for name in settings.mechanism.by_release]
+
+
+def _empty_rows(settings: AgentsSettings, n: int, releases: int) -> dict[str, np.ndarray]:
+    """Columns of `n` agents that have seen nothing yet, with room for so many releases of each."""
     names = ("count", "total", "squares_low", "squares_high", "released", "released_count", "released_total")
     rows: dict[str, np.ndarray] = {name: np.zeros(n, np.int64) for name in names}
     rows["seen"] = np.full(n, -np.inf)
@@ -119,5 +149,6 @@ def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     if settings.kept is not None:
         rows.update(settings.kept.columns(n))
     else:
-        rows.update({"counter_" + name: column for name, column in settings.mechanism.init(n).items()})
+        rows.update({_COUNTER + name: column for name, column in settings.mechanism.init(n).items()})
+        rows.update({name: np.zeros((n, releases)) for name in _by_release(settings)})
     return rows

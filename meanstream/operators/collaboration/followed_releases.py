@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.ordering import last_of_each
 from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
@@ -53,8 +54,8 @@ class FollowedReleases:
             return
         self._pool.update(pooled_release_differences(ReleaseColumns.joined([before, releases]), self._counter))
         if self._vote is not None:
-            last = len(releases) - 1 - np.unique(releases.agent[::-1], return_index=True)[1]
-            self._votes += releases.votes[last].sum(axis=0) - before.votes.sum(axis=0)
+            newest = releases.votes[last_of_each(releases.agent)]
+            self._votes += newest.sum(axis=0) - before.votes.sum(axis=0)
         self.own.observe(releases)
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
@@ -86,7 +87,7 @@ class NewestReleases:
         if not len(releases):
             return releases
         self._reserve(int(releases.agent.max()) + 1)
-        who = np.unique(releases.agent)
+        who = releases.agent[last_of_each(releases.agent)]
         who = who[self._last["index"][who] > 0]
         before = ReleaseColumns(**{name: self._last[name][who] for name in _COLUMNS})
         for name in _COLUMNS:  # of several releases of an agent the last one stays

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.ordering import last_of_each, order_by_agent
 from meanstream.operators.collaboration.least_squares import REMEMBERED, least_squares_of_releases
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.operators.validation import require
@@ -86,11 +87,11 @@ class OwnReleases:
         self._reserve(int(releases.agent.max()) + 1)
         fits = self._fits(releases)
         for which in _turns(releases.agent):
-            self._remember(releases.take(which), fits[which])
-        touched = np.unique(releases.agent)
+            self._remember(releases, fits, which)
+        touched = releases.agent[last_of_each(releases.agent)]
         for start in range(0, len(touched), _BLOCK):
             self._combine(touched[start : start + _BLOCK])
-        self._changed.update(np.unique(touched // CHUNK).tolist())
+        self._changed.update(np.flatnonzero(np.bincount(touched // CHUNK)).tolist())
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
         """Give each newest release the mean of all that are remembered of its agent, and the variance of its noise.
@@ -159,16 +160,19 @@ class OwnReleases:
         noise = self._settings.mean_variance(index, count)
         return np.asarray(possible & (np.abs(releases.noise_variance - noise) <= _CLOSE * noise))
 
-    def _remember(self, releases: ReleaseColumns, fits: Bools) -> None:
+    def _remember(self, releases: ReleaseColumns, fits: Bools, which: Ints) -> None:
         """Put one release of each of some agents after what is remembered of it."""
-        rows, agent = self._rows, releases.agent
-        goes_on = fits & (rows["index"][agent] == releases.index - 1) & (rows["count"][agent, -1] < releases.count)
+        rows, agent, fits = self._rows, releases.agent[which], fits[which]
+        index, count, total = (column[which] for column in (releases.index, releases.count, releases.total))
+        goes_on = fits & (rows["index"][agent] == index - 1) & (rows["count"][agent, -1] < count)
         length = np.where(goes_on, rows["length"][agent], 0) + 1
-        for name, newest in (("count", releases.count), ("total", releases.total)):
-            past = rows[name][agent, 1:]
-            past[~goes_on] = 0
-            rows[name][agent] = np.concatenate([past, newest[:, None]], axis=1)
-        rows["index"][agent] = np.where(fits, releases.index, 0)
+        further = np.flatnonzero(goes_on)
+        for name, newest in (("count", count), ("total", total)):
+            past = rows[name][agent[further], 1:]
+            rows[name][agent] = 0
+            rows[name][agent[further], :-1] = past
+            rows[name][agent, -1] = newest
+        rows["index"][agent] = np.where(fits, index, 0)
         rows["length"][agent] = np.where(fits, np.minimum(length, REMEMBERED), 0)
 
     def _combine(self, agent: Ints) -> None:
@@ -203,7 +207,7 @@ def _no_rows(agents: int) -> dict[str, np.ndarray]:
 
 def _turns(agent: Ints) -> Iterator[Ints]:
     """Give places, each agent at most once at a time, in its order; of many releases of an agent the newest."""
-    order = np.argsort(agent, kind="stable")
+    order = order_by_agent(agent, int(agent.max()) + 1)
     ends = np.append(np.flatnonzero(np.diff(agent[order])) + 1, len(agent))
     size = np.diff(ends, prepend=0)
     left = np.repeat(ends, size) - np.arange(len(agent))  # 1 for the newest

@@ -57,6 +57,8 @@ class Counter(ABC):
     """
 
     name: ClassVar[str]
+    by_release: ClassVar[frozenset[str]] = frozenset()
+    """Columns of its state with an entry for each release; those of later releases are 0, and may be left out."""
     forgets: ClassVar[bool] = False
     """Whether its sums are no prefix sums: older increments weigh less in them, or nothing."""
     horizon: int

@@ -78,6 +78,7 @@ class Optimal(Counter):
     """
 
     name: ClassVar[str] = "optimal"
+    by_release: ClassVar[frozenset[str]] = frozenset({"draws"})
     sampling: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.own_histogram import SampleHistogram
-from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
-from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
+from meanstream.streaming.events.encode import Column, EventLines, ObjectColumn, encode_columns_as_lines
 from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_positions
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
@@ -31,22 +29,10 @@ class _Votes(msgspec.Struct):
     counts: list[int]
 
 
-class _WrittenVotes(_Votes, gc=False):
-    """Votes as `SpreadVotes` has them; made at a quarter of the time of a dictionary."""
-
-    noise_variance: float
-
-
 class _Counts(msgspec.Struct):
     number: int
     samples: int
     counts: list[int]
-
-
-class _WrittenCounts(_Counts, gc=False):
-    """A histogram as `SampleCounts` has it."""
-
-    noise_variance: float
 
 
 class _Said(msgspec.Struct):
@@ -71,42 +57,39 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
     columns["votes"] = np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
     time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
     version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
-    agent, index = columns["agent"].tolist(), columns["index"].tolist()
-    fields: dict[str, Any] = {
-        "release_id": release_ids(names, agent, index, deployment=settings.name),
-        "agent": [names[a] for a in agent],
+    agent, index = columns["agent"], columns["index"]
+    fields: dict[str, Column] = {
+        "release_id": lambda some: release_ids(
+            names, agent[some].tolist(), index[some].tolist(), deployment=settings.name
+        ),
+        "agent": lambda some: [names[a] for a in agent[some].tolist()],
         "index": index,
-        "time": iso_times(time),
-        "n": columns["count"].tolist(),
-        "total": columns["total"].tolist(),
-        "mean": columns["mean"].tolist(),
-        "noise_variance": columns["noise_variance"].tolist(),
+        "time": lambda some: iso_times(time[some]),
+        "n": columns["count"],
+        "total": columns["total"],
+        "mean": columns["mean"],
+        "noise_variance": columns["noise_variance"],
     }
     if settings.vote is not None:
-        fields["votes"] = _votes(columns["votes"], settings.vote)
+        fields["votes"] = _counts_column("pairs", columns["votes"], settings.vote.noise)
     if settings.histogram is not None:
         told = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
-        fields["histogram"] = _counts(told, settings.histogram)
-    lines = encode_columns_as_lines(Release, fields, _privacy(settings))
+        fields["histogram"] = _counts_column("samples", told, settings.histogram.noise)
     return LedgerRows(
-        agent=agent,
-        release_index=index,
+        agent=agent.tolist(),
+        release_index=index.tolist(),
         input_version=version.view(np.int64).tolist(),
         time=time.tolist(),
-        output=list(lines.lines),
+        output=encode_columns_as_lines(Release, fields, _privacy(settings)).lines,
     )
 
 
-def _votes(votes: Ints, vote: SpreadVote) -> list[_WrittenVotes]:
-    number, pairs, counts = votes[:, 0].tolist(), votes[:, 1].tolist(), votes[:, 2:].tolist()
-    return list(map(_WrittenVotes, number, pairs, counts, repeat(float(vote.noise.variance))))
-
-
-def _counts(told: Ints, histogram: SampleHistogram) -> list[_WrittenCounts]:
-    if not len(told):
-        return []
-    number, samples, counts = told[:, 0].tolist(), told[:, 1].tolist(), told[:, 2:].tolist()
-    return list(map(_WrittenCounts, number, samples, counts, repeat(float(histogram.noise.variance))))
+def _counts_column(counted: str, told: Ints, noise: GaussianNoise) -> ObjectColumn:
+    """Give votes as `SpreadVotes` has them, or histograms as `SampleCounts` has them."""
+    width = max(told.shape[1], 2)  # of no releases there may be no columns
+    told = told.reshape(-1, width)
+    fields = {"number": told[:, 0], counted: told[:, 1], "counts": told[:, 2:]}
+    return ObjectColumn(fields, {"noise_variance": float(noise.variance)})
 
 
 def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:

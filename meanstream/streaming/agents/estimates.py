@@ -98,7 +98,7 @@ class PersonalEstimates:
         """
         told = self.shares.own(shares, own)
         columns = self._columns(names, pooled_own_means(own, pool, known=self._known), fitted, time, told)
-        return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time))
+        return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time), kept=False)
 
     def answer_rows(
         self,
@@ -194,15 +194,15 @@ class PersonalEstimates:
             self.answered = self.shares.attach(made, share_estimates)
         columns: dict[str, Any] = {
             "agent": told,
-            "n": own.count.tolist(),
-            "value": answer.value.tolist(),
-            "interval": interval.tolist(),
-            "local": own.mean.tolist(),
-            "local_interval": local_interval.tolist(),
-            "effective_class_size": answer.effective_class_size.tolist(),
-            "class_size": answer.class_size.tolist(),
-            "component": answer.component.tolist(),
-            "membership": answer.membership.tolist(),
+            "n": own.count,
+            "value": answer.value,
+            "interval": interval,
+            "local": own.mean,
+            "local_interval": local_interval,
+            "effective_class_size": answer.effective_class_size,
+            "class_size": answer.class_size,
+            "component": answer.component,
+            "membership": answer.membership,
             **self.shares.columns(share_estimates),
         }
         if self._options.members and time is not None and isinstance(fitted, FittedTests):
@@ -210,9 +210,9 @@ class PersonalEstimates:
             columns["members"] = [[] if ahead else sorted(names[a] for a in found.tolist()) for found, ahead in classes]
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
-            columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
+            columns["noise_half_width"] = np.minimum(answer.noise_half_width, most)
         if answer.moved is not None:
-            columns["moved_by_covariates"] = answer.moved.tolist()
+            columns["moved_by_covariates"] = answer.moved
         return columns
 
     def _answered(  # noqa: PLR0917 - the columns of one record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
@@ -13,7 +13,6 @@ from typing import Any, overload
 import msgspec
 import numpy as np
 
-from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import Event
 
 BLOCK = 1 << 10
@@ -38,18 +37,27 @@ class EventLines:
         >>> list(EventLines(Event, [b"{}", b"[]"]).blocks())
         [b'{}\n[]\n']
         """
-        if isinstance(self.lines, _Encoded):
+        if isinstance(self.lines, EncodedLines):
             yield from self.lines.blocks()
-        elif self.lines:
-            yield b"\n".join([*self.lines, b""])
+            return
+        for begin in range(0, len(self.lines), BLOCK):
+            yield b"\n".join([*self.lines[begin : begin + BLOCK], b""])
 
 
-class _Encoded(Sequence[bytes]):
-    """Lines as they were encoded, many in one piece: taken apart when one of them is requested, and not before."""
+class EncodedLines(Sequence[bytes]):
+    """Lines as they were encoded, `BLOCK` of them in one piece, which is taken apart when they are requested.
 
-    def __init__(self, blocks: list[bytes], count: int) -> None:
-        self._blocks, self._count = blocks, count
-        self._lines: list[bytes] = []
+    Parameters
+    ----------
+    count : int
+        Number of lines.
+    block : callable
+        Gives the piece that begins with a line, of which it gets the number.
+    """
+
+    def __init__(self, count: int, block: Callable[[int], bytes]) -> None:
+        self._count, self._block = count, block
+        self._apart: tuple[int, list[bytes]] = (-1, [])  # the piece that was taken apart last, for those next to it
 
     def __len__(self) -> int:
         return self._count
@@ -59,20 +67,32 @@ class _Encoded(Sequence[bytes]):
     @overload
     def __getitem__(self, index: slice) -> list[bytes]: ...
     def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        return self._apart()[index]
+        if not isinstance(index, slice):
+            at = range(self._count)[index]
+            return self._lines(at // BLOCK)[at % BLOCK]
+        start, stop, step = index.indices(self._count)
+        if step != 1:
+            return list(self)[index]
+        first = start // BLOCK
+        lines = [line for number in range(first, -(-stop // BLOCK)) for line in self._lines(number)]
+        return lines[start - first * BLOCK : max(start, stop) - first * BLOCK]
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._apart())
+        for block in self.blocks():
+            yield from _lines_of(block)
 
     def blocks(self) -> Iterator[bytes]:
         """Give the pieces."""
-        yield from self._blocks or [b"\n".join([*self._lines, b""])] * bool(self._count)
+        return map(self._block, range(0, self._count, BLOCK))
 
-    def _apart(self) -> list[bytes]:
-        self._blocks.reverse()
-        while self._blocks:  # each goes as soon as its lines are there
-            self._lines += self._blocks.pop().split(b"\n")[:-1]  # JSON escapes line ends, so these are ours
-        return self._lines
+    def _lines(self, number: int) -> list[bytes]:
+        if self._apart[0] != number:
+            self._apart = number, _lines_of(self._block(number * BLOCK))
+        return self._apart[1]
+
+
+def _lines_of(block: bytes) -> list[bytes]:
+    return block.split(b"\n")[:-1]  # JSON escapes line ends, so these are ours
 
 
 def encode_lines(kind: type[Event], events: Iterable[Event]) -> EventLines:
@@ -80,10 +100,24 @@ def encode_lines(kind: type[Event], events: Iterable[Event]) -> EventLines:
     return EventLines(kind, [event.model_dump_json().encode() for event in events])
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectColumn:
+    """A column of JSON objects, as columns of their fields: arrays of numbers, and what is the same in each."""
+
+    fields: Mapping[str, np.ndarray]
+    constants: Mapping[str, float]
+
+
+Column = Sequence[Any] | np.ndarray | ObjectColumn | Callable[[slice], Sequence[Any]]
+"""Plain values, one for each event; a callable gives those of some events, in its turn."""
+
+
 def encode_columns_as_lines(
-    kind: type[Event], columns: Mapping[str, Sequence[Any] | Ints], constants: dict[str, Any]
+    kind: type[Event], columns: Mapping[str, Column], constants: dict[str, Any], *, kept: bool = True
 ) -> EventLines:
     """Encode columns of plain values, all of one length.
+
+    What is not `kept` is encoded when it is written, and again each time that it is.
 
     Examples
     --------
@@ -92,7 +126,7 @@ def encode_columns_as_lines(
     >>> encode_columns_as_lines(DeadLetter, columns, {"reason": "late", "source": "f.csv"}).lines[1]
     b'{"reason":"late","source":"f.csv","partition":0,"position":8,"size":null,"schema_version":1}'
     """
-    fields: dict[str, Sequence[Any] | Ints | msgspec.Raw] = {}
+    fields: dict[str, Column | msgspec.Raw] = {}
     fixed: list[str] = []
     for name, field in kind.model_fields.items():
         if name in columns:
@@ -101,8 +135,13 @@ def encode_columns_as_lines(
         elif name in constants or field.default is not None or field.exclude_if is None:
             value = json.dumps(constants.get(name, field.default), separators=(",", ":"))
             fixed.append(f'"{name}":{value}')
-    count = len(next(iter(columns.values())))
-    return EventLines(kind, _Encoded(_encode(fields | _as_one(fixed), count), count))
+    fields |= _as_one(fixed)
+    count = next(len(column) for column in columns.values() if isinstance(column, (Sequence, np.ndarray)))
+    block = _Encoder(fields).block
+    if not kept:
+        return EventLines(kind, EncodedLines(count, block))
+    made = {begin: block(begin) for begin in range(0, count, BLOCK)}
+    return EventLines(kind, EncodedLines(count, made.__getitem__))
 
 
 def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
@@ -111,24 +150,42 @@ def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
     return {json.loads(name): msgspec.Raw(rest.encode())} if fixed else {}
 
 
-def _encode(fields: Mapping[str, Sequence[Any] | Ints | msgspec.Raw], count: int) -> list[bytes]:
-    row: Any = msgspec.defstruct("Row", list(fields), gc=False)
-    encoder, blocks = msgspec.json.Encoder(), list[bytes]()
-    for begin in range(0, count, BLOCK):
-        block = [
-            repeat(one) if isinstance(one, msgspec.Raw) else _plain(one[begin : begin + BLOCK])
-            for one in fields.values()
-        ]
-        blocks.append(encoder.encode_lines(list(map(row, *block))))
-    return blocks
+class _Encoder:
+    """Encodes events, `BLOCK` of them at a time: no object of an event outlives its block."""
+
+    def __init__(self, fields: Mapping[str, Column | msgspec.Raw]) -> None:
+        self._row: Any = msgspec.defstruct("Row", list(fields), gc=False)
+        self._parts = [_parts_of(column) for column in fields.values()]
+        self._encoder = msgspec.json.Encoder()
+
+    def block(self, begin: int) -> bytes:
+        """Encode those that begin with this one."""
+        part = slice(begin, begin + BLOCK)
+        return self._encoder.encode_lines(list(map(self._row, *(values(part) for values in self._parts))))
 
 
-def _plain(column: Sequence[Any] | Ints) -> Sequence[Any]:
-    """Give values that JSON has; a column of floats with one that it has not is refused."""
+def _parts_of(column: Column | msgspec.Raw) -> Callable[[slice], Iterable[Any]]:
+    """Give the values of some events at a time; a column of floats with one that JSON has not is refused."""
+    if isinstance(column, msgspec.Raw):
+        return lambda _: repeat(column)
+    if isinstance(column, ObjectColumn):
+        return _objects(column)
     if isinstance(column, np.ndarray):
-        rows: list[Any] = column.tolist()
-        return rows
+        _require_finite(column.ndim > 1 or bool(np.isfinite(column).all()))
+        return lambda part: column[part].tolist()
+    if callable(column):
+        return column
     with suppress(TypeError):  # of what has no sum
-        if not math.isfinite(sum(column)) and not all(map(math.isfinite, column)):
-            raise ValueError("event must hold finite numbers")
-    return column
+        _require_finite(math.isfinite(sum(column)) or all(map(math.isfinite, column)))
+    return lambda part: column[part]
+
+
+def _objects(column: ObjectColumn) -> Callable[[slice], Iterable[Any]]:
+    row: Any = msgspec.defstruct("Object", [*column.fields, *column.constants], gc=False)
+    same = [repeat(value) for value in column.constants.values()]
+    return lambda part: map(row, *(values[part].tolist() for values in column.fields.values()), *same)
+
+
+def _require_finite(finite: bool) -> None:
+    if not finite:
+        raise ValueError("event must hold finite numbers")

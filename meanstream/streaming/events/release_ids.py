@@ -22,8 +22,11 @@ def release_ids(
     ['flights/N14228:3', 'flights/tail%207:1']
     """
     prefix = "" if deployment is None else f"{_encoded(deployment)}/"
-    encoded = {a: prefix + _encoded(names[a]) for a in set(agent)}
-    return [f"{encoded[a]}:{i}" for a, i in zip(agent, index, strict=True)]
+    owners = [names[a] for a in agent]
+    if not _PLAIN.fullmatch("".join(owners)):
+        encoded = {name: _encoded(name) for name in set(owners)}
+        owners = [encoded[name] for name in owners]
+    return [f"{prefix}{owner}:{i}" for owner, i in zip(owners, index, strict=True)]
 
 
 def _encoded(name: str) -> str:

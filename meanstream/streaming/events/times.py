@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 from typing import Literal
 
 import numpy as np
@@ -144,6 +145,15 @@ def iso_times(seconds: Floats) -> list[str]:
     ['2013-01-01T10:00:00Z', '1970-01-01T00:00:00.250000Z']
     """
     micros = np.rint(np.asarray(seconds) * 1e6).astype(np.int64)
+    begins = np.flatnonzero(np.append(np.ones(min(len(micros), 1), np.bool_), micros[1:] != micros[:-1]))
+    texts = _iso_texts(micros[begins])
+    if len(begins) == len(micros):
+        return texts
+    runs = np.diff(begins, append=len(micros)).tolist()
+    return list(chain.from_iterable(map(repeat, texts, runs)))
+
+
+def _iso_texts(micros: Ints) -> list[str]:
     if not np.any(micros % 1_000_000):
         return [text + "Z" for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()]
     texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="us").tolist()

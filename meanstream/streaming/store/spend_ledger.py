@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ class LedgerRows:
         Keyed digest of the exact input, as a signed 64-bit integer.
     time : list of float
         Event time, seconds.
-    output : list of bytes
+    output : sequence of bytes
         What will leave the process, exactly.
     """
 
@@ -43,7 +44,7 @@ class LedgerRows:
     release_index: list[int]
     input_version: list[int]
     time: list[float]
-    output: list[bytes]
+    output: Sequence[bytes]
 
     def __len__(self) -> int:
         return len(self.agent)
@@ -67,7 +68,7 @@ class Ledger(LedgerReader):
     def __init__(self, database: Database, tables: StoreTables) -> None:
         super().__init__(database, tables)
         self._spent: Ints | None = None
-        self._recent: tuple[int, list[bytes]] = (0, [])  # outputs of the last charge, and the row before them
+        self._recent: tuple[int, Sequence[bytes]] = (0, [])  # outputs of the last charge, and the row before them
         self._charged = _Charged()
 
     def charge(self, rows: LedgerRows) -> list[int]:
@@ -87,7 +88,7 @@ class Ledger(LedgerReader):
             self._head = head
         return refused
 
-    def after(self, seq: int) -> list[bytes]:
+    def after(self, seq: int) -> Sequence[bytes]:
         """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
         Those of the last charge are still at hand the first time that they are requested; others are read.
@@ -96,7 +97,7 @@ class Ledger(LedgerReader):
             return []
         (first, recent), self._recent = self._recent, (0, [])
         if recent and seq >= first:
-            return recent[seq - first :]
+            return recent[seq - first :] if seq > first else recent
         return [output for block in self.verified(seq) for output in block.rows.output]
 
     def rows(self) -> int:
@@ -223,7 +224,7 @@ class _Charged:
         return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
 
 
-def _taken(column: list[T], which: Ints) -> list[T]:
+def _taken(column: Sequence[T], which: Ints) -> Sequence[T]:
     return column if len(which) == len(column) else [column[i] for i in which.tolist()]
 
 

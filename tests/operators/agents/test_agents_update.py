@@ -115,6 +115,24 @@ def test_snapshot_and_restore_equal_no_cut(schedule: str, cut: int) -> None:
     np.testing.assert_array_equal(second.latest().total, straight.latest().total)
 
 
+@pytest.mark.parametrize("longer", [False, True])
+def test_rows_go_on_where_others_have_made_more_or_fewer_releases(*, longer: bool) -> None:
+    options = configured(counter="optimal")
+    value, time = np.linspace(-1, 3, 40), np.arange(40.0)
+    whole, giver, taker = (fill(options, n) for n in (1, 1, 2))
+    expected = rows([whole.update(np.zeros(40, np.int64), value, time)])
+    before = rows([giver.update(np.zeros(9, np.int64), value[:9], time[:9])])
+    taker.update(np.ones(30 if longer else 3, np.int64), value[: 30 if longer else 3], time[: 30 if longer else 3])
+    taker.put_rows(np.array([0]), giver.rows(np.array([0])))
+    assert before + rows([taker.update(np.zeros(31, np.int64), value[9:], time[9:])]) == expected
+
+
+def test_a_snapshot_holds_no_room_for_releases_that_no_one_has_made() -> None:
+    agents = fill(configured(counter="optimal"), CHUNK + 1)
+    agents.update(np.zeros(5, np.int64), np.zeros(5), np.arange(5.0))  # two releases of six
+    assert [agents.snapshot_chunk(chunk)["counter_draws"].shape for chunk in (0, 1)] == [(CHUNK, 2), (1, 2)]
+
+
 def test_only_changed_chunks_are_dirty() -> None:
     agents = fill(configured(), 3 * CHUNK)
     agents.mark_clean()

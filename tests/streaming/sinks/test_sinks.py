@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from meanstream.streaming.events.encode import BLOCK, EventLines, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.encode import BLOCK, EventLines, ObjectColumn, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import EVENTS, DeadLetter, Release, Sample, wire_event_schema
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink, StreamSink
@@ -217,6 +219,48 @@ def test_a_file_gets_the_lines_whether_or_not_they_were_taken_apart(count: int) 
         assert len(events) == count
         once, again = b"".join(events.blocks()), b"".join(events.blocks())
         assert once == again == b"".join([line + b"\n" for line in events.lines])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_columns_of_any_kind_are_the_same_lines(*, kept: bool) -> None:
+    count = 2 * BLOCK + 3
+    number = np.arange(count)
+    votes = np.stack([number % 3, number, number - 7], axis=1)
+    counts = [{"number": a, "pairs": b, "counts": [c], "noise_variance": 0.5} for a, b, c in votes.tolist()]
+    plain = {"index": number.tolist(), "mean": (number / 7).tolist(), "agent": list(map(str, number)), "votes": counts}
+    same = dict.fromkeys(Release.model_fields)
+    fields = {"number": votes[:, 0], "pairs": votes[:, 1], "counts": votes[:, 2:]}
+    columns = {
+        "index": number,
+        "mean": number / 7,
+        "agent": lambda some: list(map(str, number[some].tolist())),
+        "votes": ObjectColumn(fields, {"noise_variance": 0.5}),
+    }
+    expected = list(encode_columns_as_lines(Release, plain, same).lines)
+    made = encode_columns_as_lines(Release, columns, same, kept=kept)
+    assert list(made.lines) == expected
+    assert b"".join(made.blocks()) == b"".join([line + b"\n" for line in expected])
+    for part in (slice(0, 3), slice(BLOCK - 1, BLOCK + 1), slice(5, 2), slice(-2, None), slice(0, None, BLOCK)):
+        assert made.lines[part] == expected[part]
+    assert [made.lines[at] for at in (0, BLOCK, -1)] == [expected[at] for at in (0, BLOCK, -1)]
+    with pytest.raises(IndexError):
+        made.lines[count]
+    with pytest.raises(ValueError, match="finite"):
+        encode_columns_as_lines(Release, {"mean": np.array([1.0, np.nan])}, same, kept=kept)
+
+
+@pytest.mark.parametrize("count", [0, 1, BLOCK, 2 * BLOCK + 3])
+def test_lines_that_stand_alone_are_written_in_blocks(count: int) -> None:
+    lines = [str(number).encode() for number in range(count)]
+    blocks = list(EventLines(DeadLetter, lines).blocks())
+    assert len(blocks) == -(-count // BLOCK)
+    assert b"".join(blocks) == b"".join([line + b"\n" for line in lines])
+
+
+def test_times_that_repeat_are_written_as_each_alone() -> None:
+    seconds = np.array([0.0, 0.0, 0.25, 0.25, 7.0, 0.0, -0.5, -0.5])
+    for part in (seconds, seconds[:2], seconds[4:6], seconds[:0]):
+        assert iso_times(part) == [iso_times(part[i : i + 1])[0] for i in range(len(part))]
 
 
 def test_every_character_of_a_name_is_written_as_the_standard_library_does() -> None:

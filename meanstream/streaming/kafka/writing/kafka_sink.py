@@ -218,24 +218,24 @@ def sink_records(topic: str, events: EventLines) -> Records:
     >>> records.keys, records.headers
     (['ann'], [[('schema_version', '1'), ('event', 'release'), ('release_id', 'ann:3')]])
     """
-    kind, count = events.kind, len(events)
+    kind, count, lines = events.kind, len(events), list(events.lines)
     common: Headers = [("schema_version", str(kind.model_fields["schema_version"].default)), ("event", kind.topic)]
     keys: Sequence[str | None] = [KEYS.get(kind)] * count
     headers: Sequence[Headers] = [common] * count
     if "agent" in kind.model_fields:
-        named = _NAMES.decode_lines(b"\n".join(events.lines))
+        named = _NAMES.decode_lines(b"\n".join(lines))
         keys = [names.agent for names in named]
         if "release_id" in kind.model_fields:
             headers = [[*common, ("release_id", names.release_id)] for names in named]
     elif kind is Report:  # all that a user has sent is in one partition, under a hash of its name
-        users = [report.user for report in _USERS.decode_lines(b"\n".join(events.lines))]
+        users = [report.user for report in _USERS.decode_lines(b"\n".join(lines))]
         keys = [f"{a:016x}{b:016x}" for a, b in keyed_owner_words(users).tolist()]
     elif kind is StageResult:  # its topic may be compacted: each stage of a round is a key
-        stages = _STAGES.decode_lines(b"\n".join(events.lines))
+        stages = _STAGES.decode_lines(b"\n".join(lines))
         keys = [f"{one.round_id}/{one.stage}" for one in stages]
     elif kind is WindowEstimate:  # its topic may be compacted: the newest of each window is what counts
-        keys = [rounds.round_id for rounds in _ROUNDS.decode_lines(b"\n".join(events.lines))]
-    return Records(topic=topic, kind=kind, values=events.lines, keys=keys, headers=headers)
+        keys = [rounds.round_id for rounds in _ROUNDS.decode_lines(b"\n".join(lines))]
+    return Records(topic=topic, kind=kind, values=lines, keys=keys, headers=headers)
 
 
 class _Names(msgspec.Struct):
