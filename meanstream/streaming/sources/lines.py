@@ -144,7 +144,7 @@ class LineReader:
 
     def position(self) -> Position:
         """Tell how far the file was consumed, and a digest of all of that."""
-        return {"offset": self.offset, "line": self.line, "sha256": self._digest.text()}
+        return {"offset": self.offset, "line": self.line, "digest": self._digest.text()}
 
     def seek(self, position: Position) -> None:
         """Continue where a block ended; all that stands before is read again, and must be what was read.
@@ -155,7 +155,7 @@ class LineReader:
         self._start = self._stop = self._skipped = 0
         self._ends = np.zeros(0, np.int64)
         self._read_again(int(position["offset"]))
-        if self._digest.text() != position.get("sha256"):
+        if self._digest.text() != position.get("digest"):
             raise other_source_file(self.path.name, grown=True)
         self.line = int(position["line"])
 
@@ -168,7 +168,7 @@ class LineReader:
         if not self._stream.seekable():
             return False
         self._read_again(int(position.get("offset", 0)))
-        same = bool(self._digest.text() == position.get("sha256"))
+        same = bool(self._digest.text() == position.get("digest"))
         if not same:
             self._read_again(0)
         return same

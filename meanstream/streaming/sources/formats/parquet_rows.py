@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +13,7 @@ from pyarrow import parquet
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Position
+from meanstream.streaming.sources.read_digest import ReadDigest
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError, other_source_file
 
 PARQUET_DAMAGE = (pa.ArrowException, OSError)
@@ -115,14 +115,14 @@ class ParquetDigest:
         self._path = path
         self._metadata = metadata
         self._columns = list(columns)
-        self._digest = hashlib.sha256()
+        self._digest = ReadDigest()
         self._groups = self._rows = 0  # that it has
 
     def position(self, row: int) -> Position:
         """Give the position after that many rows."""
         with self._path.open("rb") as file:
             if not self._groups:
-                self._digest = hashlib.sha256()
+                self._digest = ReadDigest()
                 _update(self._digest, file, self._metadata_offset(file), None)
             while self._rows < row:
                 group = self._metadata.row_group(self._groups)
@@ -130,7 +130,7 @@ class ParquetDigest:
                     start = chunk.dictionary_page_offset or chunk.data_page_offset
                     _update(self._digest, file, start, chunk.total_compressed_size)
                 self._groups, self._rows = self._groups + 1, self._rows + group.num_rows
-        return {"row": row, "columns": self._columns, "sha256": self._digest.hexdigest()}
+        return {"row": row, "columns": self._columns, "digest": self._digest.text()}
 
     def require(self, name: str, position: Position) -> None:
         """Refuse a file that is not the one that a position is of."""
@@ -162,14 +162,14 @@ def parquet_in_order(column: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(indices, column.dictionary.take(pa.array(order)))
 
 
-def _update(digest: Any, file: BinaryIO, start: int, left: int | None) -> None:
+def _update(digest: ReadDigest, file: BinaryIO, start: int, left: int | None) -> None:
     """Add bytes of a file to a digest; None: up to its end."""
     file.seek(start)
     while left is None or left:
         data = file.read(_READ_BYTES if left is None else min(left, _READ_BYTES))
         if not data:
             return
-        digest.update(data)
+        digest.take(data)
         left = None if left is None else left - len(data)
 
 
