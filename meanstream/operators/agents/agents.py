@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.agent_order import samples_by_agent
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
-from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.own_energies import own_samples_with_energies
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK
@@ -278,8 +278,8 @@ class Agents:
         if len(agent) == 0:
             return
         rows = self._state.columns
-        order, who, starts, added = found = order_by_agent(agent, self.n_agents)
-        ends, sorted_point = found.ends, point[order].astype(np.int64, copy=False)
+        order, who, starts, added = samples_by_agent(agent, self.n_agents)
+        ends, sorted_point = starts + added - 1, point[order].astype(np.int64, copy=False)
         prefix = np.cumsum(sorted_point)
         before = prefix[starts] - sorted_point[starts]
 
