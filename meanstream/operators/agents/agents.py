@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.agent_order import samples_by_agent
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
-from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.own_energies import own_samples_with_energies
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK
@@ -278,11 +278,8 @@ class Agents:
         if len(agent) == 0:
             return
         rows = self._state.columns
-        order = order_by_agent(agent, self.n_agents)
-        sorted_agent, sorted_point = agent[order], point[order].astype(np.int64, copy=False)
-        ends = np.append(np.flatnonzero(sorted_agent[1:] != sorted_agent[:-1]), len(agent) - 1)
-        added = np.diff(ends, prepend=-1)
-        starts, who = ends - added + 1, sorted_agent[ends].astype(np.int64)
+        order, who, starts, added = samples_by_agent(agent, self.n_agents)
+        ends, sorted_point = starts + added - 1, point[order].astype(np.int64, copy=False)
         prefix = np.cumsum(sorted_point)
         before = prefix[starts] - sorted_point[starts]
 
@@ -298,10 +295,10 @@ class Agents:
             a = who[place]
             now, last = batch.reached(rows, place, rows["due"][a], time)
             for counts in counted:
-                counts.count(place, last + 1)
+                counts.count(place, last + 1 - starts[place])
             self._release_all(a, now, pending)
         for counts in counted:
-            counts.count(np.arange(len(who)), ends + 1)
+            counts.count(np.arange(len(who)), added)
 
         self._add_squares(who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1])
         rows["count"][who] = batch.count
@@ -348,7 +345,7 @@ class Agents:
         if self.settings.blocks is not None:
             pairs = own_pairs(rows, who, point, starts, added)
             self.settings.blocks.add(rows, who, added=added, starts=starts, prefix=prefix, pairs=pairs)
-            found = [] if vote is None else [vote.pairs(rows, who, point, starts, pairs)]
+            found = [] if vote is None else [vote.pairs(rows, who, pairs)]
         return found if histogram is None else [*found, histogram.samples(rows, who, point, starts)]
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:

@@ -210,7 +210,7 @@ class SampleHistogram:
         found, times = np.unique(agent * self.cells + cells, return_counts=True)
         rows["histogram_own"].reshape(-1)[found] += times
         bins = histogram_bin_of_cells(self.bins)[cells]
-        return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, begin=starts.copy())
+        return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, first=starts)
 
     def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
         """Tell which agents release counts with their release after `count` samples."""

@@ -16,15 +16,15 @@ class OwnPairs(NamedTuple):
 
     Attributes
     ----------
-    second : int array (p,)
-        Where the second sample of each pair stands in the batch, which is in the order of its agents.
+    waits : int array (m,)
+        1 where the first sample of a pair came before the batch, else 0.
     number : int array (m,)
         How many pairs each agent of the batch completes.
     difference : int array (p,)
-        Absolute difference of the two samples, in grid units.
+        Absolute difference of the two samples, in grid units, in the order of their agents.
     """
 
-    second: Ints
+    waits: Ints
     number: Ints
     difference: Ints
 
@@ -54,14 +54,15 @@ def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) 
     [4, 0]
     """
     before = rows["count"][who]
-    first = before % 2  # 1 where the batch's first sample of an agent has a partner that waits
-    number = (first + added) // 2
-    place = starts + 1 - first  # of the second of each agent's first pair
+    waits = before % 2
+    number = (waits + added) // 2
     ends = np.cumsum(number)
-    second = 2 * np.arange(int(number.sum())) + np.repeat(place - 2 * (ends - number), number)
-    partner = point[second - 1]
-    waited = np.flatnonzero((first == 1) & (number > 0))
-    partner[(ends - number)[waited]] = rows["pair_first"][who[waited]]
+    second = 2 * np.arange(int(ends[-1])) + np.repeat(starts + 1 - waits - 2 * (ends - number), number)
+    step = np.empty_like(point)
+    step[0] = 0
+    np.subtract(point[1:], point[:-1], out=step[1:])
+    difference = step[second]
+    waited = np.flatnonzero((waits == 1) & (number > 0))
+    difference[(ends - number)[waited]] = point[starts[waited]] - rows["pair_first"][who[waited]]
     rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
-    np.subtract(point[second], partner, out=partner)
-    return OwnPairs(second, number, np.abs(partner, out=partner))
+    return OwnPairs(waits, number, np.abs(difference, out=difference))

@@ -8,15 +8,14 @@ agents; `meanstream.operators.collaboration.spread_law` reads the variance of on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from meanstream.operators.agents.own_pairs import OwnPairs
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
-from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, ReleaseColumns, Words
+from meanstream.operators.records import VOTE_BINS, AnyInts, Bools, Floats, Ints, ReleaseColumns, Words
 
 HALVINGS = (10, 8, 6, 5, 4, 3, 2, 1)
 """Inner edges, as powers of a half of the width of the bounds."""
@@ -27,13 +26,12 @@ MOST_VOTES = 40
 PAIR_SENSITIVITY = math.sqrt(2.0)
 """A replaced sample is in one pair, which leaves one bin and enters another: two counts change by one each."""
 
-
 _EDGES = np.array([0.0, *(0.5**halving for halving in HALVINGS), 1.0])
 _BIN_SQUARES = np.array([0.0, *((_EDGES[1:] ** 3 - _EDGES[:-1] ** 3) / (3 * np.diff(_EDGES))), 1.0])
 """Mean squared difference, in widths, where it is spread evenly within its bin."""
 
 
-def spread_vote_bins(difference: Ints, span: int) -> Ints:
+def spread_vote_bins(difference: Ints, span: int) -> AnyInts:
     """Put differences of two samples into bins: 0, then by halvings of the width, and the whole width.
 
     Parameters
@@ -53,8 +51,10 @@ def spread_vote_bins(difference: Ints, span: int) -> Ints:
     >>> spread_vote_bins(np.array([0, 1, 512, 513, 1023, 1024]), 1024).tolist()
     [0, 1, 8, 9, 9, 10]
     """
-    edges = np.array([0, *(span >> halving for halving in HALVINGS), span - 1])
-    return np.searchsorted(edges, difference, side="left").astype(np.int64)
+    bins = np.zeros(difference.shape, np.int8)
+    for edge in (0, *(span >> halving for halving in HALVINGS), span - 1):  # few: faster than a search in them
+        bins += difference > edge
+    return bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +112,20 @@ class SpreadVote:
             "vote_noised": np.zeros((n, 2 + VOTE_BINS), np.int64),  # as `ReleaseColumns.votes`
         }
 
-    def pairs(self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints, pairs: OwnPairs) -> SpreadPairs:
+    def pairs(self, rows: dict[str, np.ndarray], who: Ints, pairs: OwnPairs) -> SpreadPairs:
         """Put the pairs of a batch into bins.
 
         Parameters
         ----------
         rows : dict
             The agents' state.
-        who, starts : int array, shape (m,)
-            Agents of the batch, and where the samples of each begin.
-        point : int array, shape (n,)
-            The samples, in grid units.
+        who : int array, shape (m,)
+            Agents of the batch.
         pairs : OwnPairs
             Their pairs.
         """
-        # A first of a pair has no bin: its partner's counts for both.
-        bins = np.full(len(point), -1, np.int8)
-        bins[pairs.second] = spread_vote_bins(pairs.difference, self.span)
-        return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, begin=starts.copy())
+        bins, begin = spread_vote_bins(pairs.difference, self.span), np.cumsum(pairs.number) - pairs.number
+        return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, first=begin, waits=pairs.waits)
 
     def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
         """Tell which agents vote with their release after `count` samples."""
@@ -173,20 +169,37 @@ class SpreadVote:
 
 @dataclass(slots=True)
 class SpreadPairs:
-    """Private: the pairs of a batch, counted as far as a release asks for them."""
+    """Private: the pairs or the samples of a batch, counted as far as a release asks for them.
+
+    Parameters
+    ----------
+    counts : int array (agents, bins)
+        Where they are counted.
+    who, first : int array (m,)
+        Agents of the batch, and where the pairs or samples of each begin.
+    bins : int array
+        Of each pair or sample, in the order of the agents.
+    waits : int array (m,), optional
+        Of pairs: 1 where the first sample of one came before the batch. Without it samples are counted.
+    """
 
     counts: Ints
     who: Ints
-    bins: np.ndarray[tuple[int], np.dtype[np.signedinteger[Any]]]
-    begin: Ints
+    bins: AnyInts
+    first: Ints
+    waits: Ints | None = None
+    _begin: Ints = field(init=False)
 
-    def count(self, which: Ints, end: Ints) -> None:
-        """Count the pairs of the agents at the places `which` up to the samples before `end`."""
-        lengths = end - self.begin[which]
+    def __post_init__(self) -> None:
+        self._begin = self.first.copy()
+
+    def count(self, which: Ints, samples: Ints) -> None:
+        """Count what the agents at the places `which` have with their first samples of the batch, up to that many."""
+        here = samples if self.waits is None else (self.waits[which] + samples) // 2
+        end, begin = self.first[which] + here, self._begin[which]
+        lengths = end - begin
         offset = np.cumsum(lengths) - lengths
-        sample = np.arange(int(lengths.sum())) + np.repeat(self.begin[which] - offset, lengths)
-        bins = self.bins[sample]
-        pair = bins >= 0
-        agent = np.repeat(self.who[which], lengths)[pair]
-        np.add.at(np.reshape(self.counts, -1, copy=False), agent * self.counts.shape[1] + bins[pair], 1)
-        self.begin[which] = end
+        at = np.arange(int(lengths.sum())) + np.repeat(begin - offset, lengths)
+        cells = np.repeat(self.who[which] * self.counts.shape[1], lengths) + self.bins[at]
+        np.add.at(np.reshape(self.counts, -1, copy=False), cells, 1)
+        self._begin[which] = end

@@ -212,8 +212,11 @@ def _each_once(column: pa.Array, look: Callable[[pa.Array], tuple[Any, Codes | N
     """
     if not pa.types.is_dictionary(column.type):
         return look(column)
-    entries = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])  # the last: of no index
-    at: Ints = column.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False)
+    entries, indices = column.dictionary, column.indices
+    if indices.null_count:
+        indices = indices.fill_null(len(entries))
+        entries = pa.concat_arrays([entries, pa.nulls(1, entries.type)])
+    at: Ints = indices.to_numpy(zero_copy_only=False)
     found, fault = look(entries)
     return found[at], None if fault is None else fault[at]
 

@@ -25,6 +25,7 @@ LINE_BYTES = 64  # a guess, for the first block
 MAX_LINE_BYTES = 1 << 20
 _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, OSError)
 SCAN_BYTES = 1 << 17  # looked through at once: what stays in the processor's cache
+PIECE_BYTES = 1 << 18  # read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class LineReader:
 
     def position(self) -> Position:
         """Tell how far the file was consumed, and a digest of all of that."""
-        return {"offset": self.offset, "line": self.line, "sha256": self._digest.text()}
+        return {"offset": self.offset, "line": self.line, "digest": self._digest.text()}
 
     def seek(self, position: Position) -> None:
         """Continue where a block ended; all that stands before is read again, and must be what was read.
@@ -155,7 +156,7 @@ class LineReader:
         self._start = self._stop = self._skipped = 0
         self._ends = np.zeros(0, np.int64)
         self._read_again(int(position["offset"]))
-        if self._digest.text() != position.get("sha256"):
+        if self._digest.text() != position.get("digest"):
             raise other_source_file(self.path.name, grown=True)
         self.line = int(position["line"])
 
@@ -168,7 +169,7 @@ class LineReader:
         if not self._stream.seekable():
             return False
         self._read_again(int(position.get("offset", 0)))
-        same = bool(self._digest.text() == position.get("sha256"))
+        same = bool(self._digest.text() == position.get("digest"))
         if not same:
             self._read_again(0)
         return same
@@ -254,26 +255,36 @@ class LineReader:
             self._digest.throw_away(self._buffer[self._start : self._stop])
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
         waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
+        self._read_lines()
+        if self._stop > waiting:
+            return True
+        complete = int(self._ends[-1]) if len(self._ends) else 0
+        if self._grows or (waiting == complete and (complete or not self._skipped)):
+            return False
+        self._buffer[waiting] = ord("\n")  # the last line may lack its end
+        self._stop = waiting + 1
+        self._ends = np.append(self._ends, self._stop)
+        return True
+
+    def _read_lines(self) -> None:
+        """Fill the buffer, and note where lines end: a piece at a time, while it is in the processor's cache."""
+        found = [self._ends]
         try:
-            room = len(self._buffer) if self.limit is None else max(self.limit - self._stream.tell(), 0)
-            read = self._stream.readinto(self._buffer[waiting:-1][:room])
+            while room := min(len(self._buffer) - 1 - self._stop, PIECE_BYTES):
+                if self.limit is not None:
+                    room = min(room, max(self.limit - self._stream.tell(), 0))
+                read = self._stream.readinto(self._buffer[self._stop : self._stop + room])
+                self.ended = read == 0  # nothing yet is None
+                if not read:
+                    break
+                piece = np.frombuffer(self._buffer[self._stop : self._stop + read], np.uint8)
+                found.append(np.flatnonzero(piece == ord("\n")) + (self._stop + 1))
+                self._stop += read
+                if self._grows:
+                    break
         except _DAMAGE as error:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
-        self.ended = read == 0  # nothing yet is None
-        read = read or 0
-        if not read and self._grows:
-            self._stop = waiting
-            return False
-        if not read:
-            complete = int(self._ends[-1]) if len(self._ends) else 0
-            if waiting == complete and (complete or not self._skipped):
-                return False
-            self._buffer[waiting] = ord("\n")  # the last line may lack its end
-            read = 1
-        self._stop = waiting + read
-        fresh = np.frombuffer(self._buffer[waiting : self._stop], np.uint8)
-        self._ends = np.concatenate([self._ends, np.flatnonzero(fresh == ord("\n")) + (waiting + 1)])
-        return True
+        self._ends = np.concatenate(found)
 
     def _make_room(self, size: int) -> int:
         """Move what waits to the front, with room for that many bytes and a line end; return how much waits."""

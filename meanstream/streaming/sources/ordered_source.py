@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from bisect import bisect_right
 from itertools import accumulate, pairwise
@@ -10,6 +9,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
+from meanstream.streaming.sources.read_digest import ReadDigest
 from meanstream.streaming.sources.source_protocol import (
     Source,
     UnreadableSourceError,
@@ -121,11 +121,11 @@ def _in_order(parts: list[SampleColumns]) -> bool:
 
 def _digest(parts: list[SampleColumns]) -> str:
     """Identify the order by times and positions; values are left out."""
-    digest = hashlib.sha256()
+    digest = ReadDigest()
     for name in ("time", "position", "agent"):
         for part in parts:
-            digest.update(np.ascontiguousarray(getattr(part, name)).data)
-    return digest.hexdigest()
+            digest.take(np.ascontiguousarray(getattr(part, name)).data.cast("B"))
+    return digest.text()
 
 
 _NO_SIZE = 0xFF

@@ -96,7 +96,7 @@ class CsvFormat:
         self._header = header
         found = mapping.resolve(header, shown=not _has_data(header), more=csv_separator_hint(header, delimiter))
         self._fields = {part: header.index(column) for part, column in found.items()}
-        self._few_agents = True
+        self._few_agents = self._quoted = True
 
     def stands_out(self, block: LineBlock) -> Bools | None:
         """Say which lines pyarrow could take for more or less than one row: those with a stray quote or line end.
@@ -105,6 +105,7 @@ class CsvFormat:
         """
         data = np.frombuffer(block.data, np.uint8)
         has_returns, has_quotes, has_mark = block.holds(b"\r", b'"', BYTE_ORDER_MARK[:1])
+        self._quoted = has_quotes  # in some line of this block, whose parts are read next
         if not (has_returns or has_quotes or has_mark):
             return None
         # pyarrow drops a byte order mark where a block begins
@@ -164,7 +165,7 @@ class CsvFormat:
             ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self._delimiter,
-                quote_char='"' if block.holds(b'"')[0] else False,
+                quote_char='"' if self._quoted else False,
                 ignore_empty_lines=False,
                 invalid_row_handler=None if types is TEXTS and not is_utf8_record(block.data) else invalid,
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +13,7 @@ from pyarrow import parquet
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Position
+from meanstream.streaming.sources.read_digest import ReadDigest
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError, other_source_file
 
 PARQUET_DAMAGE = (pa.ArrowException, OSError)
@@ -23,7 +23,7 @@ CHUNK_BYTES, TEXT_BYTES = 512 << 20, 4096
 """A column of texts this long on average must not have more in one row group: a page of it is in memory as a whole."""
 CODED_BYTES = 64 << 10
 """Bytes of a small dictionary, as stored; a text that is written out takes four bytes for its length alone."""
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
 
 
 class ParquetRows:
@@ -79,10 +79,10 @@ class ParquetRows:
         if stored * found.num_rows <= PIECE_BYTES or self._longest(group) * pieces <= PIECE_BYTES:
             coded = [chunk.path_in_schema for chunk in _chunks(found, self._texts) if _is_coded(chunk)]
             with self._by_dictionary(coded) as file:
-                yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns)
+                yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns, use_threads=False)
             return
         with self._by_dictionary(self._texts) as file:
-            yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns)
+            yield from file.iter_batches(pieces, row_groups=[group], columns=self.columns, use_threads=False)
 
     def _longest(self, group: int) -> int:
         """Give the length of the longest text that the row group's dictionaries have."""
@@ -115,14 +115,14 @@ class ParquetDigest:
         self._path = path
         self._metadata = metadata
         self._columns = list(columns)
-        self._digest = hashlib.sha256()
+        self._digest = ReadDigest()
         self._groups = self._rows = 0  # that it has
 
     def position(self, row: int) -> Position:
         """Give the position after that many rows."""
         with self._path.open("rb") as file:
             if not self._groups:
-                self._digest = hashlib.sha256()
+                self._digest = ReadDigest()
                 _update(self._digest, file, self._metadata_offset(file), None)
             while self._rows < row:
                 group = self._metadata.row_group(self._groups)
@@ -130,7 +130,7 @@ class ParquetDigest:
                     start = chunk.dictionary_page_offset or chunk.data_page_offset
                     _update(self._digest, file, start, chunk.total_compressed_size)
                 self._groups, self._rows = self._groups + 1, self._rows + group.num_rows
-        return {"row": row, "columns": self._columns, "sha256": self._digest.hexdigest()}
+        return {"row": row, "columns": self._columns, "digest": self._digest.text()}
 
     def require(self, name: str, position: Position) -> None:
         """Refuse a file that is not the one that a position is of."""
@@ -151,25 +151,24 @@ def parquet_in_order(column: pa.Array) -> pa.Array:
     """
     if not pa.types.is_dictionary(column.type):
         return column
-    at: Ints = column.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    at: Ints = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     first = np.full(len(column.dictionary) + 1, len(at))
     first[at[::-1]] = np.arange(len(at))[::-1]  # of an entry that is repeated the last assignment holds
     used = np.flatnonzero(first[:-1] < len(at))
+    if np.array_equal(used, np.arange(len(first) - 1)) and np.all(first[1:-1] > first[:-2]):
+        return column
     order = used[np.argsort(first[used])]
-    number = np.full(len(first), -1)
+    number = np.full(len(first), -1, np.int32)
     number[order] = np.arange(len(order))
-    indices = pa.array(number[at], pa.int64(), mask=at < 0)
+    indices = pa.array(number[at], mask=at < 0 if column.null_count else None)
     return pa.DictionaryArray.from_arrays(indices, column.dictionary.take(pa.array(order)))
 
 
-def _update(digest: Any, file: BinaryIO, start: int, left: int | None) -> None:
+def _update(digest: ReadDigest, file: BinaryIO, start: int, left: int | None) -> None:
     """Add bytes of a file to a digest; None: up to its end."""
     file.seek(start)
-    while left is None or left:
-        data = file.read(_READ_BYTES if left is None else min(left, _READ_BYTES))
-        if not data:
-            return
-        digest.update(data)
+    while (left is None or left) and (data := file.read(_READ_BYTES if left is None else min(left, _READ_BYTES))):
+        digest.take(data)
         left = None if left is None else left - len(data)
 
 
