@@ -3,6 +3,8 @@
     python benchmarks/beam/beam_rounds.py            one and ten windows, samples one by one and as arrays
     python benchmarks/beam/beam_rounds.py --large    a million users with ten samples each: time and peak memory
     python benchmarks/beam/beam_rounds.py --windows  150 windows of 600 samples: milliseconds per window
+    python benchmarks/beam/beam_rounds.py --budget   100 such windows that wait with a budget, and all that learn
+    python benchmarks/beam/beam_rounds.py --shapes   many windows of few and many users, per sample; with the mean
 
 All samples are made inside the worker, so that none of the times holds their way into the pipeline.
 """
@@ -31,7 +33,9 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 BATCH = 65_536
 WINDOW = 7 * 86_400.0
 GOALS = {"elements_ratio": 0.3, "arrays_ratio": 0.05, "ten_windows_ratio": 1.3}
-GOALS |= dict.fromkeys(("declared_milliseconds_per_window", "counted_milliseconds_per_window"), 6.0)
+GOALS |= dict.fromkeys(
+    (f"{name}_milliseconds_per_window" for name in ("declared", "counted", "budget", "carried")), 6.0
+)
 
 
 def batches(samples: int, users: int, windows: int) -> Iterator[SampleColumns]:
@@ -88,12 +92,14 @@ def made(users: int, windows: int, form: Form) -> Callable[[Any], Any]:
     return build
 
 
-def private(users: int, windows: int, form: Form, estimator: str, *, declared: bool = True) -> Callable[[Any], Any]:
+def private(
+    users: int, windows: int, form: Form, estimator: str, *, declared: bool = True, budget: float | None = None
+) -> Callable[[Any], Any]:
     """Build a round per window; the number of users of a window is declared, or counted."""
 
     def build(pipeline: Any) -> Any:
         source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(form.kind)
-        given = {"lower": -30, "upper": 120, "epsilon": 1.0, "window": "7d"}
+        given: dict[str, Any] = {"lower": -30, "upper": 120, "epsilon": 1.0, "window": "7d", "user_budget": budget}
         rounds = RunRounds(
             RoundsSettings(estimator=estimator, name="benchmark", users=users if declared else None, **given)
         )
@@ -142,6 +148,37 @@ def many_windows(users: int, estimator: str) -> dict[str, float]:
     return found
 
 
+def waiting(users: int) -> dict[str, float]:
+    """Measure windows that wait in state: of a budget, and of an estimator that carries from window to window."""
+    windows, found = 100, {}
+    for name, estimator, budget in (("budget", "one_shot", 1000.0), ("carried", "repeating", None)):
+        case = [private(users, n, ARRAYS, estimator, declared=False, budget=budget) for n in (1, windows)]
+        one, all_windows = (
+            min(cpu_seconds(600 * n, build) for _ in range(2)) for n, build in zip((1, windows), case, strict=True)
+        )
+        found[f"{name}_milliseconds_per_window"] = (all_windows - one) / (windows - 1) * 1e3
+    return found
+
+
+def shapes(estimator: str) -> dict[str, float]:
+    """Measure whole pipelines per sample, start included: rounds of arrays, and the mean of single samples."""
+    found = {}
+    for windows, per_window, users in (
+        (100, 600, 10_000),
+        (1000, 600, 10_000),
+        (1000, 100, 10_000),
+        (900, 10_000, 10_000),
+    ):
+        samples = windows * per_window
+        name = f"{windows}_of_{per_window}"
+        for declared, said in ((True, "declared"), (False, "counted")):
+            took = cpu_seconds(samples, private(users, windows, ARRAYS, estimator, declared=declared))
+            found[f"{name}_{said}_microseconds"] = took / samples * 1e6
+        if samples <= 1_000_000:
+            found[f"{name}_mean_microseconds"] = cpu_seconds(samples, plain(users, windows)) / samples * 1e6
+    return found
+
+
 def large(samples: int, users: int, estimator: str) -> dict[str, float]:
     """Measure many users with few samples each."""
     began = time.perf_counter()
@@ -159,10 +196,16 @@ def main() -> None:
     parser.add_argument("--estimator", default="one_shot")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--windows", action="store_true")
+    parser.add_argument("--budget", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.windows:
         found = many_windows(600, options.estimator)
+    elif options.budget:
+        found = waiting(600)
+    elif options.shapes:
+        found = shapes(options.estimator)
     elif options.large:
         found = large(10_000_000, 1_000_000, options.estimator)
     else:

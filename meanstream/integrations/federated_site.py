@@ -28,10 +28,10 @@ from meanstream.operators.validation import (
     valid_float,
     valid_int,
 )
+from meanstream.streaming.store.deployment_store import open_deployment_store
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.spend_ledger import LedgerRows
-from meanstream.streaming.store.store_deployment import open_deployment_store
 
 KIND = "a federated site"
 MOST_RELEASES = 10_000

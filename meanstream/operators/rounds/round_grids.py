@@ -117,8 +117,15 @@ class CategoryGrid:
 
         **Privacy.** Whatever comes in, each row is one of a category.
         """
-        number = np.clip(np.nan_to_num(np.asarray(values, np.float64)), 0, self.categories - 1).astype(np.int64)
-        return np.asarray(number[:, np.newaxis] == np.arange(self.categories), np.int64)
+        return np.asarray(self.rows(self.numbers(values)), np.int64)
+
+    def numbers(self, values: Floats) -> Ints:
+        """Private: the number of each sample's category, whatever comes in."""
+        return np.clip(np.nan_to_num(np.asarray(values, np.float64)), 0, self.categories - 1).astype(np.int64)
+
+    def rows(self, numbers: Ints) -> Bools:
+        """Private: rows with a single true entry."""
+        return np.asarray(numbers[:, np.newaxis] == np.arange(self.categories))
 
     def clips(self, values: Floats) -> Bools:
         """Private: no sample is moved."""

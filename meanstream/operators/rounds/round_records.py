@@ -29,7 +29,8 @@ class Summaries:
         Number of the user's samples, at least 1. Private, as their values are.
     total : int64 array (n,) or (n, d)
         Exact sum of the samples on the grid of `FixedPoint`, each in `0..span`. Estimators of
-        vectors take a row of d features for each sample, and sums of these.
+        vectors take a row of d features for each sample, and sums of these. Numbers of samples of each category are
+        unsigned and may be of fewer bytes; so is `first` then.
     first : int64 array (n,) or (n, d)
         The sample with the earliest event time, on the same grid.
     span : int

@@ -175,20 +175,21 @@ def _binomial(text: str, n: float, p: float) -> _Table:
     require(trials <= MAX_SIZES, "sizes", f"have at most {MAX_SIZES} trials", text)
     if p == 1.0:
         return np.array([trials]), np.ones(1)
-    from scipy.stats import binom  # noqa: PLC0415 - the same
+    from meanstream.operators.rounds.binomial import binomial_probability  # noqa: PLC0415 - the same
 
     support = np.arange(1, trials + 1)
-    return support, _positive_part(binom.pmf(support, trials, p))
+    return support, _positive_part(binomial_probability(support, trials, p))
 
 
 def _lognormal(text: str, mean: float, s: float, greatest: float = math.nan) -> _Table:
     require(mean > 0.0 and s > 0.0, "sizes", "have a positive mean and s", text)
-    from scipy.stats import lognorm  # noqa: PLC0415 - the same
+    from scipy.special import ndtr, ndtri  # noqa: PLC0415 - the same
 
-    law = lognorm(s, scale=mean * math.exp(-0.5 * s * s))
-    cut = math.ceil(law.ppf(0.9999)) if math.isnan(greatest) else _size(text, greatest)
+    median = mean * math.exp(-0.5 * s * s)
+    most = np.exp(s * ndtri(0.9999)) * median  # as `scipy.stats.lognorm` computes, half a second of imports later
+    cut = math.ceil(most) if math.isnan(greatest) else _size(text, greatest)
     require(cut <= MAX_SIZES, "sizes", f"be at most {MAX_SIZES}", text)
-    edges = np.concatenate([[0.0], law.cdf(np.arange(1, cut)), [1.0]])
+    edges = np.concatenate([[0.0], ndtr(np.log(np.arange(1, cut) / median) / s), [1.0]])
     return np.arange(1, cut + 1), np.diff(edges)
 
 

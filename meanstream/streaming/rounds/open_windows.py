@@ -46,6 +46,7 @@ class OpenWindows:
         self._next = 0
         self._new: set[int] = set()
         self._dropped: list[int] = []
+        self._groups: list[tuple[Window, list[int]]] | None = []  # None where pieces have changed since
 
     def __len__(self) -> int:
         return len(self._grouped())
@@ -90,6 +91,7 @@ class OpenWindows:
         start, end = columns.pop("window").tolist()
         self._pieces[number] = _WindowPiece(Window(start, end), UserSums(**columns))
         self._next = max(self._next, number + 1)
+        self._groups = None
 
     def _first_ended(self, reached: int) -> tuple[Window, list[int]] | None:
         ended = [one for one in self._grouped() if one[0].end <= reached]
@@ -99,8 +101,10 @@ class OpenWindows:
         self._pieces[self._next] = piece
         self._new.add(self._next)
         self._next += 1
+        self._groups = None
 
     def _drop(self, numbers: list[int]) -> None:
+        self._groups = None
         for number in numbers:
             del self._pieces[number]
             if number in self._new:
@@ -110,8 +114,11 @@ class OpenWindows:
 
     def _grouped(self) -> list[tuple[Window, list[int]]]:
         """List windows with the numbers of their pieces; sessions that overlap are one."""
-        if not self._pieces:
-            return []
+        if self._groups is None:
+            self._groups = self._group() if self._pieces else []
+        return self._groups
+
+    def _group(self) -> list[tuple[Window, list[int]]]:
         keys = np.array(list(self._pieces), np.int64)
         ends: Ints = np.array([piece.window for piece in self._pieces.values()], np.int64)
         group, found = summarize_numbered_windows(self._windows, ends[:, 0], ends[:, 1])

@@ -69,7 +69,7 @@ class Directory:
 
     def of(self, user: Ints) -> list[str]:
         """Give the names of some users."""
-        return [self.names[number] for number in user.tolist()]
+        return list(map(self.names.__getitem__, user.tolist()))
 
 
 def rounds_run_order(words: Words) -> Ints:
@@ -77,7 +77,9 @@ def rounds_run_order(words: Words) -> Ints:
 
     **Privacy.** In the order of arrival, reports would tell whose sample came before whose.
     """
-    return np.lexsort((words[:, 1], words[:, 0]))
+    order = np.argsort(words[:, 0], kind="stable")
+    first = words[order, 0]
+    return np.lexsort((words[:, 1], words[:, 0])) if (first[1:] == first[:-1]).any() else order
 
 
 class RoundRunner:

@@ -10,14 +10,14 @@ from typing import Any
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, LEARNING_ESTIMATOR
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Windows
-from meanstream.streaming.store.kind import OF_STATISTICIAN, OF_USERS, SIDE, require_store_kind
-from meanstream.streaming.store.secret_source import key_derived_from_secret
-from meanstream.streaming.store.state_store import Store, StoreError
-from meanstream.streaming.store.store_deployment import (
+from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
     kept_deployment_settings,
     open_deployment_store,
 )
+from meanstream.streaming.store.kind import OF_STATISTICIAN, OF_USERS, SIDE, require_store_kind
+from meanstream.streaming.store.secret_source import key_derived_from_secret
+from meanstream.streaming.store.state_store import Store, StoreError
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
-from meanstream.operators.rounds.round_grids import Grid
+from meanstream.operators.rounds.round_grids import CategoryGrid, Grid
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.streaming.rounds.window_widths import Window, Windows, merge_session_windows, windows_in_micros
 
@@ -50,12 +50,14 @@ class UserSums:
         Number of each user in the host's directory, ascending.
     count : int64 array (n,)
         Number of samples.
-    total : int64 array (n,) or (n, d)
-        Their exact sum on the grid; of vectors, or of features, a row.
+    total : int64 array (n,) or (n, d), or unsigned array (n, categories)
+        Their exact sum on the grid; of vectors, or of features, a row. Of categories, how many samples are of each,
+        in as few bytes as the largest count of these users needs.
     first_time : int64 array (n,)
         Time of the earliest sample, microseconds.
     first : int64 array (n,) or (n, d)
         The earliest sample on the grid; of several at the same microsecond, the smallest, coordinate after coordinate.
+        Of categories, how many come after the sample's: the smallest is then the smallest row.
     """
 
     user: Ints
@@ -77,7 +79,10 @@ class UserSums:
 
     def summaries(self, words: Words, grid: Grid) -> Summaries:
         """Make the input of a round."""
-        return Summaries(user=words, count=self.count, total=self.total, first=self.first, span=grid.span)
+        first = self.first
+        if isinstance(grid, CategoryGrid):
+            first = grid.rows(grid.categories - 1 - first).view(np.uint8)
+        return Summaries(user=words, count=self.count, total=self.total, first=first, span=grid.span)
 
 
 def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
@@ -90,10 +95,14 @@ def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
     >>> sums.user, sums.count, sums.total / 2**20, sums.first / 2**20
     (array([2, 7]), array([1, 2]), array([0.  , 1.25]), array([0.  , 0.25]))
     """
-    points, micros = grid.encode(value), windows_in_micros(time)
-    return join_summaries(
-        [UserSums(user=user, count=np.ones_like(user), total=points, first_time=micros, first=points)]
-    )
+    micros, count = windows_in_micros(time), np.ones_like(user)
+    if isinstance(grid, CategoryGrid):
+        number = grid.numbers(value)
+        after = grid.categories - 1 - number
+        sums = join_summaries([UserSums(user=user, count=count, total=after, first_time=micros, first=after)])
+        return replace(sums, total=_category_counts(np.searchsorted(sums.user, user), number, sums.count, grid))
+    points = grid.encode(value)
+    return join_summaries([UserSums(user=user, count=count, total=points, first_time=micros, first=points)])
 
 
 def summarize_windows(windows: Windows, user: Ints, value: Floats, time: Floats, grid: Grid) -> dict[Window, UserSums]:
@@ -111,8 +120,7 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
     number, found = summarize_numbered_windows(windows, entries.start, entries.end)
     n_users = int(entries.user.max()) + 1
     key = number * n_users + entries.user
-    points, micros = grid.encode(entries.value), windows_in_micros(entries.time)
-    sums = join_summaries([UserSums(user=key, count=np.ones_like(key), total=points, first_time=micros, first=points)])
+    sums = summarize(key, entries.value, entries.time, grid)
     edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
     parts = {}
     for place, window in enumerate(found):
@@ -144,10 +152,11 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
     np.minimum.at(earliest, code, first_time)
     at = np.flatnonzero(first_time == earliest[code])
     del first_time
+    count, total = _added(code, whole("count"), len(known)), whole("total")
     return UserSums(
         user=known,
-        count=_added(code, whole("count"), len(known)),
-        total=_added(code, whole("total"), len(known)),
+        count=count,
+        total=_added_narrow(code, total, count) if total.dtype.kind == "u" else _added(code, total, len(known)),
         first_time=earliest,
         first=_least(code[at], whole("first")[at], len(known)),
     )
@@ -190,6 +199,31 @@ def _added(code: Ints, numbers: Ints, n: int) -> Ints:
     sums = np.zeros(n, np.int64)
     np.add.at(sums, code, numbers)
     return sums
+
+
+def _category_counts(code: Ints, number: Ints, count: Ints, grid: CategoryGrid) -> Ints:
+    """Count how many samples of each user are of each category; `count` says how many each user has."""
+    total = np.zeros((len(count), grid.categories), _narrow(count))
+    place, times = np.unique(code * grid.categories + number, return_counts=True)
+    total.reshape(-1)[place] = times
+    return total
+
+
+def _added_narrow(code: Ints, rows: Ints, count: Ints) -> Ints:
+    """Add up rows of small whole numbers by code, in as few bytes as the largest sum can need."""
+    total = np.zeros((len(count), rows.shape[1]), _narrow(count))
+    if len(count) == len(rows):
+        total[code] = rows
+    elif len(rows):
+        order = np.argsort(code, kind="stable")
+        begins = np.r_[0, np.flatnonzero(np.diff(code[order])) + 1]
+        np.add.reduceat(rows[order], begins, axis=0, dtype=total.dtype, out=total)
+    return total
+
+
+def _narrow(count: Ints) -> np.dtype[Any]:
+    """Give the smallest unsigned type that holds each user's number of samples: no category has more of them."""
+    return np.min_scalar_type(int(count.max(initial=0)))
 
 
 def _nothing() -> dict[str, Ints]:

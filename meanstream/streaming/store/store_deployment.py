@@ -1,4 +1,4 @@
-"""A store with the secrets that belong to it."""
+"""A store of agents with the secrets that belong to it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.agents.agents_settings import settings_identity
+from meanstream.operators.agents.agents_settings import AgentsSettings, settings_identity
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.store.secret_source import (
-    is_named_secret,
-    key_derived_from_secret,
-    load_secret,
-    noise_from_secret,
-    secret_path,
-    warn_if_secret_shared,
+from meanstream.streaming.store.deployment_store import (
+    check_deployment_store,
+    kept_deployment_settings,
+    open_deployment_store,
 )
-from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
+from meanstream.streaming.store.state_store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +39,6 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
 
-def kept_deployment_settings(store: Store) -> dict[str, Any]:
-    """Give the settings that an opened store began with."""
-    settings = store.settings()
-    if settings is None:
-        raise StoreError(f"store must have begun, got {str(store.path)!r}")
-    return settings
-
-
 def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
     """Read settings of agents as a store keeps them."""
     return AgentsSettings(**saved)
@@ -58,38 +47,3 @@ def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
 def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store."""
     return check_deployment_store(path, settings_identity(settings), environment=environment)
-
-
-def open_deployment_store(
-    path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]
-) -> tuple[Store, bytes]:
-    """Open or create a store, and find or make its secret."""
-    own = secret_path(path)
-    made = [] if own.exists() else [own]
-    secret = load_secret(path, environment=environment)
-    store = Store.open(path, settings=identity, secret=secret)
-    if store.made:
-        store.made = [*made, *store.made]
-    if not is_named_secret(environment) and not own.exists():  # a start that was refused just now has taken it away
-        store.undo()
-        raise ValueError(f"secret must be in a readable file, got no {str(own)!r}")
-    warn_if_secret_shared(path, "store")
-    return store, secret
-
-
-def check_deployment_store(path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_deployment_store` would refuse, without making anything; say whether there is a store.
-
-    A store that another process uses is not refused here.
-    """
-    exists = path.exists()
-    if exists or is_named_secret(environment) or secret_path(path).exists():
-        secret = load_secret(path, environment=environment, create=False)
-    if not exists:
-        return False
-    store = Store.read(path)
-    try:
-        store.require_same(identity, secret)
-    finally:
-        store.close()
-    return True

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.rounds.round_records import Estimate
+from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.events.round_events import WindowEstimate
@@ -20,7 +20,7 @@ from meanstream.streaming.events.wire import Reason
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.summarize_users import summarize
+from meanstream.streaming.rounds.summarize_users import join_summaries, summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.sources.categories import read_categories, require_categories
@@ -85,6 +85,31 @@ def by_hand(world: RoundsWorld, rows: list[Any], day: int) -> dict[str, Any]:
     assert isinstance(found, Estimate)
     answer: dict[str, Any] = json.loads(estimate_event_line(this, found, len(names)).lines[0])
     return answer
+
+
+@pytest.mark.parametrize(("samples", "kind"), [(2000, np.uint8), (30_000, np.uint16)])
+def test_counts_take_few_bytes_and_reports_are_those_of_whole_numbers(samples: int, kind: type) -> None:
+    rng, settings = np.random.default_rng(8), shares_settings()
+    user, value = rng.integers(0, 50, samples), rng.integers(0, 4, samples).astype(float)
+    time = rng.integers(0, 9, samples).astype(float)  # many at once: of several first ones the same is taken
+    sums = summarize(user, value, time, settings.grid)
+    assert sums.total.dtype == kind
+    cut = samples // 3
+    halves = [summarize(user[s], value[s], time[s], settings.grid) for s in (slice(cut, None), slice(cut))]
+    joined = join_summaries(halves)
+    for name, column in sums.columns().items():
+        assert np.array_equal(column, joined.columns()[name])
+    rows = settings.grid.encode(value)
+    order = np.lexsort((*rows.T[::-1], time, user))
+    least = order[np.r_[True, np.diff(user[order]) > 0]]
+    total = np.zeros((50, 4), np.int64)
+    np.add.at(total, user, rows)
+    words = keyed_owner_words([f"user {n}" for n in range(50)])
+    whole = Summaries(user=words, count=sums.count, total=total, first=rows[least], span=1)
+    this = WindowRound(settings, Window(0, 10**12), users=50)
+    few = this.charged_reports(SECRET.encode(), 0, {}, sums.summaries(words, settings.grid))
+    for one, other in zip(few, this.charged_reports(SECRET.encode(), 0, {}, whole), strict=True):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -177,8 +178,32 @@ def simulate_rounds(
     >>> round(result.mse, 4), round(result.predicted_mse, 4), result.coverage
     (0.0108, 0.0108, 0.94)
     """
-    estimator = config.build() if estimator is None else estimator
-    answers = [simulate_round(config, estimator, run) for run in track(range(config.runs))]
+    return simulate_rounds_alike([(config, config.build() if estimator is None else estimator)], track)[0]
+
+
+def simulate_rounds_alike(
+    asked: Sequence[tuple[RoundsConfig, Estimator]], track: Callable[[range], Iterable[int]] = iter
+) -> list[RoundsResult]:
+    """Simulate configurations that differ in their estimators, each population drawn once: as each has it alone."""
+    first = asked[0][0]
+    alike: dict[str, Any] = {"estimator": first.estimator, "mode": first.mode, "options": first.options}
+    require(
+        all(replace(config, **alike) == first for config, _ in asked),
+        "configurations",
+        "have one population",
+        len(asked),
+    )
+    answers: list[list[Estimate]] = [[] for _ in asked]
+    for run in track(range(first.runs)):
+        rng = np.random.default_rng([first.seed, run])
+        users = first.population.draw(rng)
+        for (_, estimator), found in zip(asked, answers, strict=True):
+            found.append(_answer_round(estimator, users, run, deepcopy(rng)))
+    return [_result(config, estimator, found) for (config, estimator), found in zip(asked, answers, strict=True)]
+
+
+def _result(config: RoundsConfig, estimator: Estimator, answers: list[Estimate]) -> RoundsResult:
+    """Compare the answers of all runs with the truth."""
     found = np.array([[float(x) for x in (one.unclipped, one.value, one.lower, one.upper)] for one in answers])
     theta = config.population.theta
     error = found[:, 0] - theta
@@ -201,14 +226,18 @@ def simulate_rounds(
 def simulate_round(config: RoundsConfig, estimator: Estimator, run: int = 0) -> Estimate:
     """Simulate one round; run r depends on the seed and on r only."""
     rng = np.random.default_rng([config.seed, run])
-    users = config.population.draw(rng)
+    return _answer_round(estimator, config.population.draw(rng), run, rng)
+
+
+def _answer_round(estimator: Estimator, users: Summaries, run: int, rng: np.random.Generator) -> Estimate:
+    """Ask a population that was drawn; the reports' random bits come from the generator that has drawn it."""
     stage = assign_protocol_stages(estimator.shares, users.user, b"simulated round %d" % run)
     if estimator.trust == "central":
         curator = cast(CentralEstimator, estimator)
         estimate = run_central(curator, users, stage, [SeededWords(rng, 1) for _ in curator.rounds])
     else:
         estimate = simulate_round_stages(estimator, users, stage, rng)
-    require(estimate.value.ndim == 0, "estimator", "answer one mean", config.estimator)
+    require(estimate.value.ndim == 0, "estimator", "answer one mean", estimator.name)
     return estimate
 
 

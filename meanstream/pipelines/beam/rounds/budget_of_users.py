@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from meanstream.operators.agents.admission import TOO_MANY, admission_names
 from meanstream.pipelines.beam.element_types.beam_samples import samples_by_shard
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
+from meanstream.pipelines.beam.rounds.round_queue import ARRIVED, FAR, NEAR, RoundQueue
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
-from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window, rounds_due, wait_for_round
+from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 
-SLOTS = 64
+SLOTS = 8
 """Of users' budgets: the most workers that can share them."""
 
 
@@ -51,7 +51,7 @@ class EnforceBudget(Step):
     """
 
     MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
+    ARRIVED, NEAR, FAR = ARRIVED, NEAR, FAR
     LEDGER = ReadModifyWriteStateSpec("ledger", BytesCoder())
     RELEASE = TimerSpec("release", TimeDomain.WATERMARK)
 
@@ -64,35 +64,38 @@ class EnforceBudget(Step):
         """Begin to count."""
         self._mark = self._owner.mark()
         self._places = slot_key(self._owner.load())
-        self._coder = UserBatchCoder()
         self._refused = metric_counter("over_budget")
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
 
-    def process(
+    def process(  # noqa: PLR0917 - Beam's way
         self,
         element: tuple[int, UserBatch],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
+        arrived: Any = beam.DoFn.StateParam(ARRIVED),
+        near: Any = beam.DoFn.StateParam(NEAR),
+        far: Any = beam.DoFn.StateParam(FAR),
         timer: Any = beam.DoFn.TimerParam(RELEASE),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
     ) -> None:
         """Keep a round of this slot until its release."""
-        self._mark.claim(made, waiting, ledger)
-        wait_for_round(self._settings, element[1], waiting=waiting, timer=timer, coder=self._coder)
+        self._mark.claim(made, arrived, near, far, ledger)
+        RoundQueue(self._settings, arrived, near, far).wait(element[1], timer)
 
     @on_timer(RELEASE)  # type: ignore[untyped-decorator]
     @discreet_step
-    def release(
+    def release(  # noqa: PLR0917 - the same
         self,
         key: int = beam.DoFn.KeyParam,
         time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
+        arrived: Any = beam.DoFn.StateParam(ARRIVED),
+        near: Any = beam.DoFn.StateParam(NEAR),
+        far: Any = beam.DoFn.StateParam(FAR),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
     ) -> Iterator[Any]:
         """Charge and let go all rounds that are due, the earliest first."""
-        self._mark.claim(made, waiting, ledger)
-        due = rounds_due(self._settings, waiting, self._coder, time)
+        self._mark.claim(made, arrived, near, far, ledger)
+        due = RoundQueue(self._settings, arrived, near, far).due(time)
         if not due:
             return
         spend = SpendLedger(ledger.read() or b"")

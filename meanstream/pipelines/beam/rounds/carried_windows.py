@@ -8,19 +8,14 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
+from meanstream.pipelines.beam.rounds.round_queue import ARRIVED, FAR, NEAR, RoundQueue
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch, join_user_records
-from meanstream.pipelines.beam.rounds.rounds_windows import (
-    CarryRounds,
-    carried_in_window,
-    rounds_due,
-    wait_for_round,
-)
+from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, carried_in_window
 from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
@@ -68,7 +63,7 @@ class AnswerCarried(Step):
     """
 
     MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
+    ARRIVED, NEAR, FAR = ARRIVED, NEAR, FAR
     CARRIED = ReadModifyWriteStateSpec("carried", BytesCoder())
     RELEASE = TimerSpec("release", TimeDomain.WATERMARK)
 
@@ -80,33 +75,36 @@ class AnswerCarried(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
-        self._coder = UserBatchCoder()
         self._rounds, self._users = metric_counter("rounds"), DistributionOf("rounds_window_users")
 
-    def process(
+    def process(  # noqa: PLR0917 - Beam's way
         self,
         element: tuple[int, UserBatch],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
+        arrived: Any = beam.DoFn.StateParam(ARRIVED),
+        near: Any = beam.DoFn.StateParam(NEAR),
+        far: Any = beam.DoFn.StateParam(FAR),
         timer: Any = beam.DoFn.TimerParam(RELEASE),
         carried: Any = beam.DoFn.StateParam(CARRIED),
         made: Any = beam.DoFn.StateParam(MADE),
     ) -> None:
         """Keep a window's users until its release."""
-        self._mark.claim(made, waiting, carried)
-        wait_for_round(self._settings, element[1], waiting=waiting, timer=timer, coder=self._coder)
+        self._mark.claim(made, arrived, near, far, carried)
+        RoundQueue(self._settings, arrived, near, far).wait(element[1], timer)
 
     @on_timer(RELEASE)  # type: ignore[untyped-decorator]
     @discreet_step
-    def release(
+    def release(  # noqa: PLR0917 - the same
         self,
         time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
+        arrived: Any = beam.DoFn.StateParam(ARRIVED),
+        near: Any = beam.DoFn.StateParam(NEAR),
+        far: Any = beam.DoFn.StateParam(FAR),
         carried: Any = beam.DoFn.StateParam(CARRIED),
         made: Any = beam.DoFn.StateParam(MADE),
     ) -> Iterator[Any]:
         """Answer all windows that are due, the earliest first."""
-        self._mark.claim(made, waiting, carried)
-        due = rounds_due(self._settings, waiting, self._coder, time)
+        self._mark.claim(made, arrived, near, far, carried)
+        due = RoundQueue(self._settings, arrived, near, far).due(time)
         if not due:
             return
         kept = carried.read()

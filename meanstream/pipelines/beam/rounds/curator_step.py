@@ -24,6 +24,7 @@ from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.rounds.known_results import (
     ESTIMATES,
     FINDINGS,
+    NeedsFindings,
     WithFindings,
     known_findings_and_estimates,
     known_users_by_shard,
@@ -109,7 +110,7 @@ class CuratorSumsCoder(coders.Coder):  # type: ignore[misc]
 typecoders.registry.register_coder(CuratorSums, CuratorSumsCoder)
 
 
-class SumUp(Step):
+class SumUp(NeedsFindings):
     """Private to private: what one release asks of the users of a batch, added up."""
 
     def __init__(self, settings: RoundsSettings, release: int) -> None:

@@ -31,7 +31,8 @@ class JoinUsers(beam.PTransform):  # type: ignore[misc]
         self._max_users = max_users
         self._settings = settings
         self._shards = shards
-        self._owner = StateOwner(settings={**rounds_deployment_identity(settings), "shards": shards}, secret=secret)
+        made = {**rounds_deployment_identity(settings), "shards": shards, "slots": SLOTS}  # a user's ledger never moves
+        self._owner = StateOwner(settings=made, secret=secret)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Shuffle by shard, join, enforce the budget."""

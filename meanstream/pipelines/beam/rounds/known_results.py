@@ -99,6 +99,10 @@ def known_round_key(window: Window, number: int = 0, keys: int = 1) -> int:
     return (window.end // MILLI * keys + number) % 2**62
 
 
+class NeedsFindings(Step):
+    """A step that makes nothing of elements whose round has found nothing, where findings are given to it."""
+
+
 class WithFindings(beam.PTransform):  # type: ignore[misc]
     """Apply a DoFn to elements and to what their round has found: `process(element, findings)`.
 
@@ -239,6 +243,8 @@ class _Apply(Step):
             sorts[one[:1]].append(one[1:])
         known = sorts[_FINDINGS]
         require(len(known) <= 1, "findings", "be given at most once for every round", len(known))
+        if not known and not self._results and isinstance(self._dofn, NeedsFindings):
+            return  # the round has fewer stages than the pipeline
         told: list[Any] = [StageFindingsCoder().decode(known[0]) if known else None]
         if self._results:  # in one order: of two results of a stage, every worker and every retry takes the same
             told.append([StageResultCoder().decode(one) for one in sorted(sorts[_RESULT])])

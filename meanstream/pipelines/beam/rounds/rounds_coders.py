@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -34,25 +35,27 @@ from meanstream.streaming.rounds.window_widths import Window
 
 _HEAD = struct.Struct("<BBqqqqq")
 _SUMS = ("count", "total", "first_time", "first")
-_WIDE = ("total", "first")
 
 
 class UserBatchCoder(coders.Coder):  # type: ignore[misc]
-    """Private: sums of users; of vectors, or of several functions of a value, a row per user."""
+    """Private: sums of users, a row each of vectors, of functions of a value, or of small counts of categories."""
 
     def encode(self, value: UserBatch) -> bytes:
         """Columns one after the other."""
-        columns = value.sums.columns()
+        columns, total = value.sums.columns(), value.sums.total
         arrays = [value.words, *(columns[name] for name in _SUMS)]
-        return _packed(b"u", value.window, (len(value), _width(value.sums.total), 0), arrays, value.names)
+        narrow = total.itemsize if total.dtype.kind == "u" else 0
+        return _packed(b"u", value.window, (len(value), _width(total), narrow), arrays, value.names)
 
     def decode(self, encoded: bytes) -> UserBatch:
         """Read columns."""
-        window, (n, width, _), data, at = _opened(encoded, b"u")
+        window, (n, width, narrow), data, at = _opened(encoded, b"u")
         words, at = _array(data, at, np.uint64, (n, 2))
         columns = {"user": np.arange(n)}
+        kinds = {"total": f"<u{narrow}"} if narrow else {}
         for name in _SUMS:
-            columns[name], at = _array(data, at, np.int64, _shape(n, width if name in _WIDE else 0))
+            wide = width if name == "total" or (name == "first" and not narrow) else 0
+            columns[name], at = _array(data, at, kinds.get(name, np.int64), _shape(n, wide))
         return UserBatch(window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns))
 
     def is_deterministic(self) -> bool:
@@ -233,14 +236,17 @@ def _shape(n: int, width: int) -> tuple[int, ...]:
 def _packed(
     kind: bytes, window: Window, numbers: tuple[int, int, int], arrays: Sequence[npt.NDArray[Any]], names: pa.Array
 ) -> bytes:
-    names = names.cast(pa.large_binary())
-    lengths = np.diff(np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1])
-    data = names.buffers()[2]
-    begin = int(np.frombuffer(names.buffers()[1], np.int64)[names.offset]) if len(names) else 0
-    text = b"" if data is None else data[begin : begin + int(lengths.sum())].to_pybytes()
-    parts = [_HEAD.pack(VERSION, kind[0], *window, *numbers)]
-    parts += [np.ascontiguousarray(array).tobytes() for array in arrays]
-    return b"".join([*parts, lengths.astype(np.int32).tobytes(), text])
+    names = names if names.type == pa.large_string() else names.cast(pa.large_string())
+    _, ends, data = names.buffers()
+    edges = np.frombuffer(ends, np.int64, len(names) + 1, 8 * names.offset) if len(names) else np.zeros(1, np.int64)
+    text = b"" if data is None else memoryview(data)[edges[0] : edges[-1]]
+    parts = [_HEAD.pack(VERSION, kind[0], *window, *numbers), *(array.tobytes() for array in arrays)]
+    return b"".join([*parts, (edges[1:] - edges[:-1]).astype(np.int32).tobytes(), text])
+
+
+def encoded_window(encoded: bytes) -> Window:
+    """Read the window of a batch, and nothing else of it."""
+    return _opened(encoded, b"u")[0]
 
 
 def _opened(encoded: bytes, kind: bytes) -> tuple[Window, tuple[int, int, int], bytes, int]:
@@ -251,13 +257,13 @@ def _opened(encoded: bytes, kind: bytes) -> tuple[Window, tuple[int, int, int], 
 
 
 def _array(data: bytes, at: int, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], int]:
-    count = int(np.prod(shape))
-    array = np.frombuffer(data, dtype, count, at).reshape(shape)
+    array = np.frombuffer(data, dtype, math.prod(shape), at).reshape(shape)
     return array, at + array.nbytes
 
 
 def _names(data: bytes, at: int, n: int) -> pa.Array:
     lengths, at = _array(data, at, np.int32, (n,))
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data[at:])]
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data).slice(at)]
     return pa.Array.from_buffers(pa.large_string(), n, buffers)

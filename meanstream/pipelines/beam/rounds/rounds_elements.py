@@ -7,8 +7,9 @@ reports alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,26 @@ class UserBatch(ForRound):
             words=self.words[places],
             sums=UserSums(**{**sums.columns(), "user": np.arange(len(places))}),
         )
+
+    def by_shard(self, shards: int) -> Iterator[tuple[int, UserBatch]]:
+        """Split users by hash, those of a shard in the order of their hashes: views of one copy."""
+        shard = (self.words[:, 1] % np.uint64(shards)).astype(np.int64)
+        order = np.lexsort((self.words[:, 0], shard))
+        edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+        whole = self.take(order)
+        columns = whole.sums.columns()
+        for number, (first, behind) in enumerate(pairwise(edges)):
+            if first < behind:
+                mine = {name: column[first:behind] for name, column in columns.items()}
+                yield (
+                    number,
+                    UserBatch(
+                        window=self.window,
+                        names=whole.names.slice(first, behind - first),
+                        words=whole.words[first:behind],
+                        sums=UserSums(**{**mine, "user": np.arange(behind - first)}),
+                    ),
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,17 +203,18 @@ class StageFindings:
 def join_user_records(batches: Sequence[UserBatch]) -> UserBatch:
     """Join batches of one window: in any order, with the same result, the users in the order of their hashes."""
     first = batches[0]
+    if len(batches) == 1 and np.all(first.words[1:, 0] > first.words[:-1, 0]):  # as `summarize_by_shard` makes them
+        return first
     words = np.concatenate([batch.words for batch in batches])
     known, code = record_user_words(words)
     sums = [batch.sums.columns() for batch in batches]
     columns = {name: np.concatenate([part[name] for part in sums]) for name in sums[0]}
+    if len(known) == len(words):
+        joined = UserSums(**{**columns, "user": code}).take(known)
+    else:
+        joined = join_summaries([UserSums(**{**columns, "user": code})])
     names = pa.concat_arrays([batch.names for batch in batches]) if len(batches) > 1 else first.names
-    return UserBatch(
-        window=first.window,
-        names=names.take(pa.array(known)),
-        words=words[known],
-        sums=join_summaries([UserSums(**{**columns, "user": code})]),
-    )
+    return UserBatch(window=first.window, names=names.take(pa.array(known)), words=words[known], sums=joined)
 
 
 def record_user_words(words: Words) -> tuple[Ints, Ints]:
@@ -201,12 +223,14 @@ def record_user_words(words: Words) -> tuple[Ints, Ints]:
     Both halves count: users whose names were made to agree in one half are still two.
     """
     order = np.argsort(words[:, 0], kind="stable")
-    ordered = words[order]
-    same = ordered[1:, 0] == ordered[:-1, 0]
-    if np.any(same & (ordered[1:, 1] != ordered[:-1, 1])):  # never, unless someone wants it
-        order = np.lexsort((words[:, 1], words[:, 0]))
+    half = words[order, 0]
+    same = half[1:] == half[:-1]
+    if same.any():
         ordered = words[order]
-        same = np.all(ordered[1:] == ordered[:-1], axis=1)
+        if np.any(same & (ordered[1:, 1] != ordered[:-1, 1])):  # never, unless someone wants it
+            order = np.lexsort((words[:, 1], words[:, 0]))
+            ordered = words[order]
+            same = np.all(ordered[1:] == ordered[:-1], axis=1)
     begins = np.concatenate([np.ones(min(len(order), 1), np.bool_), ~same])
     code = np.empty(len(order), np.int64)
     code[order] = np.cumsum(begins) - 1

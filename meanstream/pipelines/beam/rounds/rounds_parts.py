@@ -76,7 +76,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     settings : RoundsSettings
         Bounds, windows, allowed lateness, budget of a user.
     options : EngineOptions, optional
-        `max_agents`: how many users are taken. With a `user_budget` these are users that ever enter: each of 64 slots,
+        `max_agents`: how many users are taken. With a `user_budget` these are users that ever enter: each of 8 slots,
         which users fall into by a hash of their names, has room for its part of them, and who was taken is never
         displaced. Without one nothing is known of a user beyond its window: each shard takes its part of that many
         users in a window. Of newcomers beyond the room those are taken whose names come first by a hash keyed with the

@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders.coders import Coder, IntervalWindowCoder
-from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
+from apache_beam.transforms.trigger import AccumulationMode, DefaultTrigger
 from apache_beam.transforms.window import (
     FixedWindows,
     IntervalWindow,
@@ -50,28 +50,6 @@ def carried_in_window(settings: RoundsSettings, value: Any, window: Window) -> T
     return with_window_time(window_timestamp(settings, window), value)
 
 
-def wait_for_round(settings: RoundsSettings, batch: Any, *, waiting: Any, timer: Any, coder: Coder) -> None:
-    """Put a batch into a bag until the release of its round, at which a timer of that round fires."""
-    waiting.add(coder.encode(batch))
-    timer.set(window_timestamp(settings, batch.window), dynamic_timer_tag=str(batch.window.end))
-
-
-def rounds_due(settings: RoundsSettings, waiting: Any, coder: Coder, time: Timestamp) -> list[Any]:
-    """Take out of a bag of encoded batches those whose rounds are due, in the order of time; the others stay there.
-
-    Rounds wait until event time has come to their release, so that an earlier round is always before a later one.
-    """
-    batches = [coder.decode(encoded) for encoded in waiting.read()]
-    batches.sort(key=lambda batch: (batch.window.end, batch.window.start))
-    limit = time.micros // MILLI
-    due = [b for b in batches if (window_release_time(settings, b.window) - MILLI) // MILLI <= limit]
-    if due:
-        waiting.clear()
-        for batch in batches[len(due) :]:
-            waiting.add(coder.encode(batch))
-    return due
-
-
 class CarryRounds(beam.PTransform):  # type: ignore[misc]
     """Elements that were stamped into the window that carries their round.
 
@@ -105,10 +83,11 @@ class JoinSessions(beam.PTransform):  # type: ignore[misc]
 
 
 def _window_into(window_fn: WindowFn, *, late_panes: bool) -> beam.WindowInto:
-    late = AfterCount(1) if late_panes else None
+    # A pane when the watermark passes, then one for each late element: as `AfterWatermark(late=AfterCount(1))`, for
+    # which Beam's own driver of triggers builds classes for each group.
     return beam.WindowInto(
         window_fn,
-        trigger=AfterWatermark(late=late),
+        trigger=DefaultTrigger(),
         accumulation_mode=AccumulationMode.DISCARDING,
         allowed_lateness=Duration(LATE_FOR) if late_panes else Duration(0),
     )

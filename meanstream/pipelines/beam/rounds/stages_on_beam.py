@@ -10,7 +10,7 @@ from apache_beam import typehints
 from apache_beam.pvalue import TaggedOutput
 
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
-from meanstream.pipelines.beam.rounds.known_results import FINDINGS
+from meanstream.pipelines.beam.rounds.known_results import FINDINGS, NeedsFindings
 from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
 from meanstream.pipelines.beam.rounds.rounds_coders import StageTallyCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, StageTally, UserBatch
@@ -25,7 +25,7 @@ from meanstream.streaming.rounds.stage_results import results_by_stage, shape_of
 from meanstream.streaming.rounds.window_round import WindowRound
 
 
-class EncodeStage(Step):
+class EncodeStage(NeedsFindings):
     """Private to public: the reports of those users of a batch whom one stage asks.
 
     Parameters

@@ -102,17 +102,10 @@ def summarize_by_shard(
     A session's shard is 0: only all users together know where it ends.
     """
     text = pa.array(names, pa.large_string())
+    parts_of = 1 if settings.windows.kind == "session" else shards
     for window, sums in parts.items():
-        hashes = words[sums.user]
-        whole = [(0, np.arange(len(sums)))] if settings.windows.kind == "session" else samples_by_shard(hashes, shards)
-        for shard, places in whole:
-            mine = sums.take(places)
-            batch = UserBatch(
-                window=window,
-                names=text.take(pa.array(mine.user)),
-                words=hashes[places],
-                sums=UserSums(**{**mine.columns(), "user": np.arange(len(mine))}),
-            )
+        whole = UserBatch(window=window, names=text.take(pa.array(sums.user)), words=words[sums.user], sums=sums)
+        for shard, batch in whole.by_shard(parts_of):
             yield carried_in_window(settings, (shard, batch), window)
 
 

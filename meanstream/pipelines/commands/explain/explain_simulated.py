@@ -106,12 +106,13 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
 
 
 def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
-    simulate_rounds = ring_module(SIMULATOR).simulate_rounds
     half = simulated_half_bounds(settings)
     name, _, number = (law or "").partition(":")
     place = {"data": PLACES[name]} if name in PLACES else {}
-    found = simulate_rounds(_config(settings, users, law, **place), settings.estimator_for(users))
-    plain = simulate_rounds(_config(settings, users, law, estimator=estimator_taken_for("no search"), **place))
+    own = _config(settings, users, law, **place)
+    alone = _config(settings, users, law, estimator=estimator_taken_for("no search"), **place)
+    asked = [(own, settings.estimator_for(users)), (alone, alone.build())]
+    found, plain = ring_module(SIMULATOR).simulate_rounds_alike(asked)
     spread = f"{name}:{float(number) * half:g}" if law else "none"
     return {
         "law": f"{float(number):.1%} at the lower end" if name == "far" else spread,

@@ -28,8 +28,8 @@ from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.rounds_deployment import named_rounds_deployment
 from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
 from meanstream.streaming.rounds.statistician_stats import statistician_stats
+from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import kept_deployment_settings
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.rounds_options import RoundsOptions

@@ -9,14 +9,14 @@ from typing import Any
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.store.kind import SIDE
-from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
-from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import (
+from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
     kept_deployment_settings,
     open_deployment_store,
 )
+from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
+from meanstream.streaming.store.state_store import Store
 
 
 @dataclass(frozen=True, slots=True, repr=False)

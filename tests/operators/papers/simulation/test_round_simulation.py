@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.stats import beta, chi2
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.papers.simulation.round_laws import CELLS, SPAN, BetaSamples, BetweenLaw, parse_round_law
 from meanstream.operators.papers.simulation.round_population import RoundPopulation
-from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, simulate_rounds
+from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, simulate_rounds, simulate_rounds_alike
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 # Law, and mean and variance of one sample.
@@ -123,6 +124,15 @@ def test_sorted_users_are_sorted_by_size_only():
 
 
 SMALL = {"users": 300, "epsilon": 2.0, "sizes": "two:50,200,0.5", "runs": 4}
+
+
+def test_configurations_of_one_population_find_together_what_each_finds_alone() -> None:
+    asked = [RoundsConfig(estimator=name, **SMALL) for name in ("kent", "duchi", "one_shot")]
+    together = simulate_rounds_alike([(one, one.build()) for one in asked])
+    assert together == [simulate_rounds(one) for one in asked]
+    other = replace(asked[0], seed=2)
+    with pytest.raises(ValueError, match="configurations must have one population"):
+        simulate_rounds_alike([(one, one.build()) for one in (asked[0], other)])
 
 
 def test_the_same_configuration_gives_the_same_numbers_and_more_runs_extend_them():

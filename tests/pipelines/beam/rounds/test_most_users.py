@@ -62,15 +62,16 @@ def test_without_a_budget_each_window_has_room_for_so_many(window: str, users: i
 def test_with_a_budget_who_was_taken_is_never_displaced() -> None:
     settings = rounds_settings(window="1d", estimator="one_shot", users=400, user_budget=100.0)
     first, later = USERS[:100], USERS[100:]
-    taken = least(first, SLOTS, 2)
+    taken = least(first, SLOTS, 4)
     batches, counters = run(
-        [day(0, first, 2), day(1, [*first, *later])], SummarizeUsers(settings, EngineOptions(max_agents=128), shards=4)
+        [day(0, first, 2), day(1, [*first, *later])],
+        SummarizeUsers(settings, EngineOptions(max_agents=4 * SLOTS), shards=4),
     )
     found = windows_of(batches)
     assert found[0] == taken
     assert taken <= found[1]
     words = keyed_owner_words(sorted(found[1]))[:, 1] % np.uint64(SLOTS)
-    assert np.bincount(words.astype(np.int64)).max() == 2
+    assert np.bincount(words.astype(np.int64)).max() == 4
     assert counters["rejected_too_many_agents"] == 2 * (100 - len(found[0])) + 400 - len(found[1])
 
 
@@ -78,7 +79,7 @@ def test_with_a_budget_who_was_taken_is_never_displaced() -> None:
     ("most", "budget", "message"),
     [
         (7, None, "max_agents must be at least 8, the parts that users fall into, got 7"),
-        (63, 5.0, "max_agents must be at least 64, the parts that users fall into, got 63"),
+        (7, 5.0, "max_agents must be at least 8, the parts that users fall into, got 7"),
     ],
 )
 def test_too_few_for_the_parts_are_refused(most: int, budget: float | None, message: str) -> None:

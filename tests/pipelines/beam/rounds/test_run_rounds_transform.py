@@ -67,6 +67,13 @@ def vectors() -> UserBatch:
     return replace(one, sums=replace(one.sums, **rows))
 
 
+def categories(most: int = 9) -> UserBatch:
+    """Users with small counts of categories."""
+    one = users()
+    counts = np.random.default_rng(3).integers(0, most, (len(one), 3)).astype(np.min_scalar_type(most))
+    return replace(one, sums=replace(one.sums, total=counts))
+
+
 def plain(value: Any) -> Any:
     """Columns as lists, to compare."""
     if isinstance(value, UserBatch):
@@ -103,6 +110,8 @@ def reports(n: int = 3, width: int = 2) -> ReportBatch:
         users(),
         users([]),
         vectors(),
+        categories(),
+        categories(70_000),
         users().take(np.array([1, 3])),
         with_ids(),
         with_ids(0),
@@ -199,6 +208,17 @@ def test_users_are_joined_in_any_order() -> None:
     whole = join_user_records(batches)
     assert sorted(whole.names.to_pylist()) == sorted({*NAMES, "b"})
     assert whole.sums.count.sum() == sum(int(batch.sums.count.sum()) for batch in batches)
+
+
+def test_a_batch_falls_apart_by_shard_and_is_whole_again() -> None:
+    whole = join_user_records([users([f"user {n}" for n in range(200)])])
+    parts = dict(whole.by_shard(8))
+    assert len(parts) == 8
+    for shard, part in parts.items():
+        assert set((part.words[:, 1] % np.uint64(8)).tolist()) == {shard}
+        assert join_user_records([part]) is part  # in the order of the hashes already
+        assert keyed_owner_words(part.names.to_pylist()).tolist() == part.words.tolist()
+    assert plain(join_user_records(list(parts.values()))) == plain(whole)
 
 
 def test_users_whose_hashes_agree_in_one_half_are_two() -> None:

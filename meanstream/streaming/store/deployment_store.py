@@ -1,0 +1,58 @@
+"""A store and its secret, opened or made together, whatever it is a store of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meanstream.streaming.store.secret_source import (
+    is_named_secret,
+    load_secret,
+    secret_path,
+    warn_if_secret_shared,
+)
+from meanstream.streaming.store.state_store import Store, StoreError
+
+
+def kept_deployment_settings(store: Store) -> dict[str, Any]:
+    """Give the settings that an opened store began with."""
+    settings = store.settings()
+    if settings is None:
+        raise StoreError(f"store must have begun, got {str(store.path)!r}")
+    return settings
+
+
+def open_deployment_store(
+    path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]
+) -> tuple[Store, bytes]:
+    """Open or create a store, and find or make its secret."""
+    own = secret_path(path)
+    made = [] if own.exists() else [own]
+    secret = load_secret(path, environment=environment)
+    store = Store.open(path, settings=identity, secret=secret)
+    if store.made:
+        store.made = [*made, *store.made]
+    if not is_named_secret(environment) and not own.exists():  # a start that was refused just now has taken it away
+        store.undo()
+        raise ValueError(f"secret must be in a readable file, got no {str(own)!r}")
+    warn_if_secret_shared(path, "store")
+    return store, secret
+
+
+def check_deployment_store(path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_deployment_store` would refuse, without making anything; say whether there is a store.
+
+    A store that another process uses is not refused here.
+    """
+    exists = path.exists()
+    if exists or is_named_secret(environment) or secret_path(path).exists():
+        secret = load_secret(path, environment=environment, create=False)
+    if not exists:
+        return False
+    store = Store.read(path)
+    try:
+        store.require_same(identity, secret)
+    finally:
+        store.close()
+    return True
