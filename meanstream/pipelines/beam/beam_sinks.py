@@ -110,7 +110,7 @@ class _WriteFile(Step):
 def _text(event: Any, lines_of: Callable[[Any], EventLines], trust: Trust) -> tuple[int, bytes]:
     lines = lines_of(event)
     check_sink_trust(trust, lines.kind)
-    return 0, b"\n".join(lines.lines)
+    return 0, lines.joined()
 
 
 def _order(line: bytes) -> tuple[datetime, datetime, str, int]:

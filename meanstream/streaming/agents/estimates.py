@@ -125,13 +125,9 @@ class PersonalEstimates:
         late["population_time"] = iso_times(np.array([population_time])) * overtaken
         on_time = {name: column[overtaken:] for name, column in columns.items()}
         constants = self._constants(None)
-        lines = [
-            line
-            for part in (late, on_time)
-            if part["time"]
-            for line in encode_columns_as_lines(PersonalEstimate, part, constants).lines
-        ]
-        return EventLines(PersonalEstimate, lines)
+        return EventLines.together(
+            [encode_columns_as_lines(PersonalEstimate, part, constants) for part in (late, on_time)]
+        )
 
     def public_population(
         self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
@@ -194,15 +190,15 @@ class PersonalEstimates:
             self.answered = self.shares.attach(made, share_estimates)
         columns: dict[str, Any] = {
             "agent": told,
-            "n": own.count.tolist(),
-            "value": answer.value.tolist(),
-            "interval": interval.tolist(),
-            "local": own.mean.tolist(),
-            "local_interval": local_interval.tolist(),
-            "effective_class_size": answer.effective_class_size.tolist(),
-            "class_size": answer.class_size.tolist(),
-            "component": answer.component.tolist(),
-            "membership": answer.membership.tolist(),
+            "n": own.count,
+            "value": answer.value,
+            "interval": interval,
+            "local": own.mean,
+            "local_interval": local_interval,
+            "effective_class_size": answer.effective_class_size,
+            "class_size": answer.class_size,
+            "component": answer.component,
+            "membership": answer.membership,
             **self.shares.columns(share_estimates),
         }
         if self._options.members and time is not None and isinstance(fitted, FittedTests):
@@ -210,9 +206,9 @@ class PersonalEstimates:
             columns["members"] = [[] if ahead else sorted(names[a] for a in found.tolist()) for found, ahead in classes]
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
-            columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
+            columns["noise_half_width"] = np.minimum(answer.noise_half_width, most)
         if answer.moved is not None:
-            columns["moved_by_covariates"] = answer.moved.tolist()
+            columns["moved_by_covariates"] = answer.moved
         return columns
 
     def _answered(  # noqa: PLR0917 - the columns of one record

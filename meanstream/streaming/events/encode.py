@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any, overload
 import msgspec
 import numpy as np
 
-from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import Event
 
 BLOCK = 1 << 10
@@ -43,6 +43,20 @@ class EventLines:
         elif self.lines:
             yield b"\n".join([*self.lines, b""])
 
+    def joined(self) -> bytes:
+        """Give the lines with a line end between any two."""
+        return b"".join(self.blocks())[:-1]
+
+    @classmethod
+    def of_joined(cls, kind: type[Event], text: bytes) -> EventLines:
+        """Read what `joined` gave."""
+        return cls(kind, _Encoded([text + b"\n"], text.count(b"\n") + 1) if text else [])
+
+    @classmethod
+    def together(cls, parts: Sequence[EventLines]) -> EventLines:
+        """Put lines of one type one after the other."""
+        return cls(parts[0].kind, _Encoded([block for part in parts for block in part.blocks()], sum(map(len, parts))))
+
 
 class _Encoded(Sequence[bytes]):
     """Lines as they were encoded, many in one piece: taken apart when one of them is requested, and not before."""
@@ -64,6 +78,11 @@ class _Encoded(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._apart())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._apart() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def blocks(self) -> Iterator[bytes]:
         """Give the pieces."""
         yield from self._blocks or [b"\n".join([*self._lines, b""])] * bool(self._count)
@@ -81,7 +100,7 @@ def encode_lines(kind: type[Event], events: Iterable[Event]) -> EventLines:
 
 
 def encode_columns_as_lines(
-    kind: type[Event], columns: Mapping[str, Sequence[Any] | Ints], constants: dict[str, Any]
+    kind: type[Event], columns: Mapping[str, Sequence[Any] | np.ndarray], constants: dict[str, Any]
 ) -> EventLines:
     """Encode columns of plain values, all of one length.
 
@@ -92,7 +111,7 @@ def encode_columns_as_lines(
     >>> encode_columns_as_lines(DeadLetter, columns, {"reason": "late", "source": "f.csv"}).lines[1]
     b'{"reason":"late","source":"f.csv","partition":0,"position":8,"size":null,"schema_version":1}'
     """
-    fields: dict[str, Sequence[Any] | Ints | msgspec.Raw] = {}
+    fields: dict[str, Sequence[Any] | np.ndarray | msgspec.Raw] = {}
     fixed: list[str] = []
     for name, field in kind.model_fields.items():
         if name in columns:
@@ -111,7 +130,7 @@ def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
     return {json.loads(name): msgspec.Raw(rest.encode())} if fixed else {}
 
 
-def _encode(fields: Mapping[str, Sequence[Any] | Ints | msgspec.Raw], count: int) -> list[bytes]:
+def _encode(fields: Mapping[str, Sequence[Any] | np.ndarray | msgspec.Raw], count: int) -> list[bytes]:
     row: Any = msgspec.defstruct("Row", list(fields), gc=False)
     encoder, blocks = msgspec.json.Encoder(), list[bytes]()
     for begin in range(0, count, BLOCK):
@@ -123,12 +142,23 @@ def _encode(fields: Mapping[str, Sequence[Any] | Ints | msgspec.Raw], count: int
     return blocks
 
 
-def _plain(column: Sequence[Any] | Ints) -> Sequence[Any]:
+def _plain(column: Sequence[Any] | np.ndarray) -> Sequence[Any]:
     """Give values that JSON has; a column of floats with one that it has not is refused."""
     if isinstance(column, np.ndarray):
+        if column.ndim == 2:
+            return list(map(_row_of(column.shape[1]), *column.T.tolist()))
+        if column.dtype.kind == "f" and not np.isfinite(column).all():
+            raise ValueError("event must hold finite numbers")
         rows: list[Any] = column.tolist()
         return rows
     with suppress(TypeError):  # of what has no sum
         if not math.isfinite(sum(column)) and not all(map(math.isfinite, column)):
             raise ValueError("event must hold finite numbers")
     return column
+
+
+@functools.cache
+def _row_of(width: int) -> Any:
+    """Make the type of a row of a table: a list in JSON that the garbage collector does not visit."""
+    names = [f"at{place}" for place in range(width)]
+    return msgspec.defstruct("Row", names, array_like=True, gc=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from time import time as now_seconds
 from typing import Any
@@ -170,7 +170,7 @@ class AnswerAgents(Step):
             self._known = encoded, self._population.decode(encoded)
         return self._known[1]
 
-    def _answer(self, batches: list[OwnBatch], population: FittedReleases) -> list[bytes]:
+    def _answer(self, batches: list[OwnBatch], population: FittedReleases) -> Sequence[bytes]:
         batch = _together(batches)
         if batch is None:
             return []
@@ -182,11 +182,10 @@ class AnswerAgents(Step):
         names = batch.names.take(pa.array(place)).to_pylist()
         times = np.where(now, population.newest, batch.newest)[rows]
         host = PersonalEstimates(self._settings, self._options)
-        told = host.answer_rows(
+        return host.answer_rows(
             names, own, population.pool, population.fitted, times,
             overtaken=overtaken, population_time=population.newest, shares=population.shares,
-        )  # fmt: skip
-        return list(told.lines)
+        ).lines  # fmt: skip
 
     def _record_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
         """Tell how long the oldest window of a batch has waited."""

@@ -63,15 +63,16 @@ class EventLinesCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: EventLines) -> bytes:
         """JSON escapes line ends, so these are ours."""
-        return b"\n".join([beam_event_to_json([value.kind.topic]), *value.lines])
+        head = beam_event_to_json([value.kind.topic])
+        return b"\n".join([head, value.joined()]) if len(value) else head
 
     def decode(self, encoded: bytes) -> EventLines:
-        """Split lines."""
-        head, *lines = encoded.split(b"\n")
+        """Read what they are; lines are split where one of them is requested."""
+        head, _, lines = encoded.partition(b"\n")
         (topic,) = beam_event_from_json(head)
         if topic not in EVENTS:
             raise DamagedBytesError("lines of events must be of a known kind, got others")
-        return EventLines(EVENTS[topic], lines)
+        return EventLines.of_joined(EVENTS[topic], lines)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
