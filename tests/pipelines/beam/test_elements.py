@@ -311,7 +311,7 @@ def test_agents_beyond_the_greatest_number_are_counted_and_displace_nobody(tmp_p
     later, _, counters = agents(shuffled, windows)
     assert {json.loads(line)["agent"] for line in later} <= set(names)
     assert counters["agents"] == 7
-    with pytest.raises(ValueError, match="max_agents must be at least the shards, 40, got 7"):
+    with pytest.raises(ValueError, match="max_agents must be at least the shards, 16, got 7"):
         ReleaseMeans(SETTINGS, EngineOptions(max_agents=7))
 
 
