@@ -43,20 +43,6 @@ class EventLines:
         elif self.lines:
             yield b"\n".join([*self.lines, b""])
 
-    def joined(self) -> bytes:
-        """Give the lines with a line end between any two."""
-        return b"".join(self.blocks())[:-1]
-
-    @classmethod
-    def of_joined(cls, kind: type[Event], text: bytes) -> EventLines:
-        """Read what `joined` gave."""
-        return cls(kind, _Encoded([text + b"\n"], text.count(b"\n") + 1) if text else [])
-
-    @classmethod
-    def together(cls, parts: Sequence[EventLines]) -> EventLines:
-        """Put lines of one type one after the other."""
-        return cls(parts[0].kind, _Encoded([block for part in parts for block in part.blocks()], sum(map(len, parts))))
-
 
 class _Encoded(Sequence[bytes]):
     """Lines as they were encoded, many in one piece: taken apart when one of them is requested, and not before."""
@@ -77,11 +63,6 @@ class _Encoded(Sequence[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._apart())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._apart() == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def blocks(self) -> Iterator[bytes]:
         """Give the pieces."""
@@ -147,7 +128,7 @@ def _plain(column: Sequence[Any] | np.ndarray) -> Sequence[Any]:
     if isinstance(column, np.ndarray):
         if column.ndim == 2:
             return list(map(_row_of(column.shape[1]), *column.T.tolist()))
-        if column.dtype.kind == "f" and not np.isfinite(column).all():
+        if not np.isfinite(column).all():
             raise ValueError("event must hold finite numbers")
         rows: list[Any] = column.tolist()
         return rows
@@ -160,5 +141,4 @@ def _plain(column: Sequence[Any] | np.ndarray) -> Sequence[Any]:
 @functools.cache
 def _row_of(width: int) -> Any:
     """Make the type of a row of a table: a list in JSON that the garbage collector does not visit."""
-    names = [f"at{place}" for place in range(width)]
-    return msgspec.defstruct("Row", names, array_like=True, gc=False)
+    return msgspec.defstruct("Row", [f"at{place}" for place in range(width)], array_like=True, gc=False)

@@ -38,6 +38,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 )
 from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
 from meanstream.pipelines.beam.element_types.packed import (
     estimated_bytes,
     names_of_packed,
@@ -308,16 +309,16 @@ class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
     """Private: lines of JSON; an event carries its own version."""
 
     def encode(self, value: EstimateBatch) -> bytes:
-        """JSON escapes line ends, so these between lines are ours."""
-        return EventLines(PersonalEstimate, value.lines).joined()
+        """JSON escapes line ends, so these are ours."""
+        return text_of_lines(EventLines(PersonalEstimate, value.lines))
 
     def decode(self, encoded: bytes) -> EstimateBatch:
-        """Split lines."""
-        return EstimateBatch(EventLines.of_joined(PersonalEstimate, encoded).lines)
+        """Lines are split where one of them is requested."""
+        return EstimateBatch(LineText(encoded))
 
     def estimate_size(self, value: EstimateBatch) -> int:
         """Runners ask often."""
-        return sum(map(len, EventLines(PersonalEstimate, value.lines).blocks()))
+        return len(value.lines.text) if isinstance(value.lines, LineText) else sum(map(len, value.lines))
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

@@ -124,10 +124,9 @@ class AgentShard:
 
     def to_bytes(self) -> bytes:
         """Give what makes the same shard again: plain arrays with a version and a checksum."""
-        many = max(1, -(-self.agents.n_agents // CHUNK))
-        chunks = [self.agents.snapshot_chunk(chunk, copy=False) for chunk in range(many)]
-        scalars = {name: int(chunks[0].pop(name)) for name in ("version", "window")}
-        columns = {k: np.concatenate([chunk[k] for chunk in chunks]) for k in chunks[0]}
+        columns = self.agents.rows(slice(0, self.agents.n_agents))
+        version = self.agents.snapshot_chunk(0, copy=False)["version"]
+        scalars = {"version": int(version), "window": int(columns.pop("window"))}
         columns |= {"spent": self.spend.rounds, "before": np.frombuffer(self._before.to_bytes(), np.uint8)}
         names = pa.array(self.agents.names, pa.large_string())
         if self.agents.persons is not None:
@@ -199,7 +198,7 @@ class AgentShard:
         tick = ticks[-1]
         number = max(tick.number, self.reached)
         samples, names, numbers, too_many = self._admitted(samples, words)
-        agent, point, time = self._joined(samples, names, numbers, words)
+        agent, point, time = self._joined(samples, names, numbers)
         part = windows.number(time)
         gone = np.isin(agent, self._forgotten) if self._forgotten else np.zeros(len(agent), np.bool_)
         open_ = [one.number for one in ticks if one.number > self.reached]
@@ -289,36 +288,31 @@ class AgentShard:
         """Leave out samples of agents without room; give the rest, their names and numbers, and how many are out."""
         names, numbers = _names_together(samples)
         room = self._most - len(self._places)
-        if len(names) <= room:
+        newcomers = [name for name in names if name not in self._places]
+        if len(newcomers) <= room:
+            self._add(newcomers, words(newcomers))
             return samples, names, numbers, 0
         fresh = np.array([name not in self._places for name in names], np.bool_)
-        if np.count_nonzero(fresh) <= room:
-            return samples, names, numbers, 0
         agents = [number.take(part.agent) for number, part in zip(numbers, samples, strict=True)]
         first = np.full(len(names), np.inf)
         for agent, part in zip(agents, samples, strict=True):
             np.minimum.at(first, agent, part.time)
-        newcomers = np.flatnonzero(fresh)
-        hashes = words([names[place] for place in newcomers.tolist()])
+        places = np.flatnonzero(fresh)
         goes = ~fresh
-        goes[newcomers] = admission_columns(first[newcomers], hashes, max(room, 0))
+        goes[places] = admission_columns(first[places], words(newcomers), max(room, 0))
         kept = [goes[agent] for agent in agents]
         inside = [
             samples_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()
         ]
-        return inside, *_names_together(inside), sum(int(np.count_nonzero(~good)) for good in kept)
+        names, numbers = _names_together(inside)
+        newcomers = [name for name in names if name not in self._places]
+        self._add(newcomers, words(newcomers))
+        return inside, names, numbers, sum(int(np.count_nonzero(~good)) for good in kept)
 
     def _joined(
-        self,
-        samples: Sequence[AgentSamples],
-        names: list[str],
-        numbers: list[Ints],
-        words: Callable[[list[str]], Words],
+        self, samples: Sequence[AgentSamples], names: list[str], numbers: list[Ints]
     ) -> tuple[AnyInts, AnyInts, Floats]:
         """Join batches; number their agents as the shard does."""
-        fresh = [name for name in names if name not in self._places]
-        if fresh:
-            self._add(fresh, words(fresh))
         places = pack_narrow(np.fromiter(map(self._places.__getitem__, names), np.int64, len(names)))
         agents: list[AnyInts] = [np.zeros(0, np.uint8)]
         agents += [places.take(number).take(part.agent) for number, part in zip(numbers, samples, strict=True)]

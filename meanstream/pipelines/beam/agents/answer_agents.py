@@ -28,6 +28,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.population_event import FittedReleases
 from meanstream.pipelines.beam.agents.ticks import tick_shards
+from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
@@ -182,10 +183,11 @@ class AnswerAgents(Step):
         names = batch.names.take(pa.array(place)).to_pylist()
         times = np.where(now, population.newest, batch.newest)[rows]
         host = PersonalEstimates(self._settings, self._options)
-        return host.answer_rows(
+        told = host.answer_rows(
             names, own, population.pool, population.fitted, times,
             overtaken=overtaken, population_time=population.newest, shares=population.shares,
-        ).lines  # fmt: skip
+        )  # fmt: skip
+        return LineText(b"".join(map(text_of_lines, told)))
 
     def _record_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
         """Tell how long the oldest window of a batch has waited."""

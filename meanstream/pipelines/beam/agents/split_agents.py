@@ -115,6 +115,7 @@ class AgentDirectory:
 
     def _open(self, names: list[str]) -> None:
         self._names, self._text = names, pa.array(names, pa.large_string())
+        self._given: dict[int, tuple[Ints, pa.Array]] = {}
         self._shard = np.full(len(names), -1, np.int16)
 
     def of(self, names: list[str], agent: Ints) -> tuple[Ints, npt.NDArray[np.int16]]:
@@ -134,9 +135,12 @@ class AgentDirectory:
             self._shard[fresh] = words[:, 1] % np.uint64(self.shards)
         return occur, self._shard
 
-    def text(self, places: Ints) -> pa.Array:
-        """Give names."""
-        return self._text.take(pa.array(places))
+    def text(self, shard: int, places: Ints) -> pa.Array:
+        """Give names of a shard; where all of it send in turn, they are those that it gave last."""
+        known = self._given.get(shard)
+        if known is None or not np.array_equal(known[0], places):
+            known = self._given[shard] = places, self._text.take(pa.array(places))
+        return known[1]
 
 
 def split_columns(
@@ -163,5 +167,5 @@ def split_columns(
     for number in np.flatnonzero(many).tolist():
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
-        samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
+        samples = AgentSamples(names=directory.text(number, who[first[number] : first[number] + many[number]]), **mine)
         yield with_window_time(time, (number, pack_for_coder(samples)))
