@@ -150,7 +150,7 @@ def _released(
     shard = ReleaseShard(settings, WINDOWS, SecretLocation(), _owner(settings), final_release=True)
     shard.setup()
     waited = Bag(*(one.encoded for one in packed))
-    kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "charges": One(), "ledger": Bag()}
+    kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "ledger": Bag()}
     given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made(settings)
     made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
     return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
@@ -190,7 +190,9 @@ def _joined(partials: list[bytes]) -> Any:
 
 
 def _fit() -> FitReleases:
-    return FitReleases(SETTINGS, OPTIONS, WINDOWS, _owner(SETTINGS))
+    fit = FitReleases(SETTINGS, OPTIONS, WINDOWS, _owner(SETTINGS))
+    fit.setup()
+    return fit
 
 
 def _releases(shard: int, agents: int) -> list[bytes]:

@@ -4,7 +4,7 @@
     python benchmarks/beam/beam_shards.py --large    100,000 agents and 10 million samples: time and peak memory
     python benchmarks/beam/beam_shards.py --million  a million names and samples at once
     python benchmarks/beam/beam_shards.py --snapshot  a million agents' newest releases: kept, joined, fitted
-    python benchmarks/beam/beam_shards.py --state  what 25,000 agents keep: of a million in 40, of ten in 400
+    python benchmarks/beam/beam_shards.py --state  what 62,500 agents keep: of a million in 16, of ten in 160
                                      --state --histogram-share 0.1    with a histogram of each
     python benchmarks/beam/beam_shards.py --scaling  one shard, and what waits for all
     python benchmarks/beam/beam_shards.py --flink  the same on a Flink cluster with parallelism 2 (`make flink`)
@@ -65,7 +65,7 @@ MODES: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
     "large": lambda _: large(10_000_000, 100_000),
     "million": lambda _: large(1_000_000, 1_000_000),
     "snapshot": lambda _: snapshot(1_000_000),
-    "state": lambda options: state(25_000, 250_000, options.histogram_share),
+    "state": lambda options: state(62_500, 625_000, options.histogram_share),
     "scaling": lambda _: scaling(12_500, 1_250_000),
     "flink": lambda _: flink(20_000_000, 1000),
 }

@@ -258,8 +258,8 @@ class Agents:
         self._state.restore(chunk, state)
         self._window = max(self._window, np.int64(state["window"]))
 
-    def rows(self, agents: Ints) -> dict[str, np.ndarray]:
-        """Private: the state of some agents as plain arrays, one row each."""
+    def rows(self, agents: Ints | slice) -> dict[str, np.ndarray]:
+        """Private: the state of some agents as plain arrays, one row each; of a slice they change with it."""
         return self._state.rows(agents, self._window)
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray]) -> None:

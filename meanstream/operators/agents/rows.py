@@ -109,8 +109,8 @@ class AgentRows:
         for name in names:
             self._put(name, slice(first, first + len(state[name])), state[name])
 
-    def rows(self, agents: Ints, window: np.int64) -> dict[str, np.ndarray]:
-        """Copy the rows of some agents."""
+    def rows(self, agents: Ints | slice, window: np.int64) -> dict[str, np.ndarray]:
+        """Give the rows of some agents: copies, or of a slice views."""
         return {"window": np.array(window), **{name: column[agents] for name, column in self.columns.items()}}
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:

@@ -13,6 +13,7 @@ from apache_beam.transforms.trigger import DefaultTrigger
 
 import meanstream.pipelines.beam.element_types.events as _events  # noqa: F401 - coders register themselves
 from meanstream.pipelines.beam.element_types.files import write_file_whole
+from meanstream.pipelines.beam.element_types.line_text import text_of_lines
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
@@ -110,7 +111,7 @@ class _WriteFile(Step):
 def _text(event: Any, lines_of: Callable[[Any], EventLines], trust: Trust) -> tuple[int, bytes]:
     lines = lines_of(event)
     check_sink_trust(trust, lines.kind)
-    return 0, b"\n".join(lines.lines)
+    return 0, text_of_lines(lines)
 
 
 def _order(line: bytes) -> tuple[datetime, datetime, str, int]:

@@ -111,7 +111,7 @@ class PersonalEstimates:
         overtaken: int,
         population_time: float,
         shares: SharesPrior | None = None,
-    ) -> EventLines:
+    ) -> list[EventLines]:
         """Private: estimates of rows of several windows, each with its name and its time.
 
         The windows of the first ones were overtaken: there `population_time` says up to when the population is.
@@ -125,13 +125,8 @@ class PersonalEstimates:
         late["population_time"] = iso_times(np.array([population_time])) * overtaken
         on_time = {name: column[overtaken:] for name, column in columns.items()}
         constants = self._constants(None)
-        lines = [
-            line
-            for part in (late, on_time)
-            if part["time"]
-            for line in encode_columns_as_lines(PersonalEstimate, part, constants).lines
-        ]
-        return EventLines(PersonalEstimate, lines)
+        parts = [part for part in (late, on_time) if part["time"]]
+        return [encode_columns_as_lines(PersonalEstimate, part, constants) for part in parts]
 
     def public_population(
         self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]

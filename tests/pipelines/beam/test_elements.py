@@ -203,6 +203,22 @@ def test_batches_lose_their_bad_samples_only() -> None:
         dataclasses.replace(whole, time=np.zeros(1)),
     ):
         assert read([broken, STREAM[0]]) == (STREAM[:1], ["malformed"] * 2)
+        found, reasons = read([whole, broken, whole])  # of one directory, which are read together
+        assert (len(found), reasons) == (4, ["malformed"] * 2)
+
+
+@pytest.mark.parametrize("value", [1.5, -0.0, np.nan, np.inf])
+@pytest.mark.parametrize("who", ["ann", "", "Zo\u00eb", "\ud800"])
+def test_the_usual_tuple_is_taken_as_any_other(who: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts() -> str:
+        try:
+            return repr(ElementParts(elements.SampleFields(), tuples=True).of((who, value, 2.0), 5))
+        except elements.BadElementError as bad:
+            return str(bad)
+
+    usual = parts()
+    monkeypatch.setattr(elements, "_USUAL", ())
+    assert parts() == usual
 
 
 @pytest.mark.parametrize(
@@ -311,7 +327,7 @@ def test_agents_beyond_the_greatest_number_are_counted_and_displace_nobody(tmp_p
     later, _, counters = agents(shuffled, windows)
     assert {json.loads(line)["agent"] for line in later} <= set(names)
     assert counters["agents"] == 7
-    with pytest.raises(ValueError, match="max_agents must be at least the shards, 40, got 7"):
+    with pytest.raises(ValueError, match="max_agents must be at least the shards, 16, got 7"):
         ReleaseMeans(SETTINGS, EngineOptions(max_agents=7))
 
 

@@ -38,17 +38,22 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 )
 from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
 from meanstream.pipelines.beam.element_types.packed import (
+    estimated_bytes,
     names_of_packed,
     numbers_of_packed,
     packed,
     packed_columns_of,
     packed_grown,
+    packed_head,
     packed_narrow,
     packed_shrunk,
     packed_steps,
+    packed_wide,
     unpacked,
 )
+from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, PersonalEstimate, Population, Refusal, Release
 from meanstream.streaming.store.state_snapshot import Columns
 
@@ -84,7 +89,7 @@ def pack_for_coder(samples: AgentSamples) -> Packed:
 
 def packed_sample_times(encoded: bytes) -> list[float]:
     """Private: the first and the last event time of packed samples."""
-    times: list[float] = unpacked(encoded, "samples")[0]["times"]
+    times: list[float] = packed_head(encoded, "samples")["times"]
     return times
 
 
@@ -111,7 +116,7 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: AgentReleases) -> bytes:
         """Columns one after the other."""
-        columns = {**packed_columns_of(value.releases), "time": value.time}
+        columns = {**packed_narrow(packed_columns_of(value.releases)), "time": value.time}
         if len(value.words):
             columns["words"] = value.words
         return packed("releases", {"number": value.number, "alike": value.alike}, columns, value.names)
@@ -121,11 +126,16 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
         head, columns = unpacked(encoded, "releases")
         names, time = names_of_packed(columns), columns.pop("time")
         words = columns.pop("words", np.zeros((0, 2), np.uint64))
+        releases = ReleaseColumns(**packed_wide(columns))
         return AgentReleases(
-            names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
+            names=names, number=head["number"], releases=releases, time=time,
             alike=head["alike"],
             words=words,
         )  # fmt: skip
+
+    def estimate_size(self, value: AgentReleases) -> int:
+        """Runners ask often."""
+        return estimated_bytes([*packed_columns_of(value.releases).values(), value.time, value.words], value.names)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -134,7 +144,7 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
 def packed_releases_number(encoded: bytes) -> int:
     """Public: the window of packed releases."""
-    return int(unpacked(encoded, "releases")[0]["number"])
+    return int(packed_head(encoded, "releases")["number"])
 
 
 class ForShardCoder(coders.Coder):  # type: ignore[misc]
@@ -181,21 +191,23 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: OwnBatch) -> bytes:
         """Columns one after the other."""
-        columns = {name: getattr(value.own, name) for name in _OWN}
-        cells = columns.pop("cells")
-        if cells.shape[1]:
-            columns |= packed_narrow({"cells": cells})
-        rows = {"part": value.part, "newest": value.newest}
-        return packed("own", {"number": value.number}, {**columns, **rows, "words": value.words}, value.names)
+        columns = {name: getattr(value.own, name) for name in _OWN} | {"part": value.part, "newest": value.newest}
+        if not value.own.cells.shape[1]:
+            del columns["cells"]
+        return packed("own", {"number": value.number}, {**packed_narrow(columns), "words": value.words}, value.names)
 
     def decode(self, encoded: bytes) -> OwnBatch:
         """Read columns."""
         head, columns = unpacked(encoded, "own")
         names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
-        if "cells" in columns:
-            columns["cells"] = columns["cells"].astype(np.int64)
+        columns = packed_wide(columns)
         part, newest = columns.pop("part"), columns.pop("newest")
         return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
+
+    def estimate_size(self, value: OwnBatch) -> int:
+        """Runners ask often."""
+        own = [getattr(value.own, name) for name in _OWN]
+        return estimated_bytes([*own, value.part, value.newest, value.words], value.names)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -298,11 +310,15 @@ class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: EstimateBatch) -> bytes:
         """JSON escapes line ends, so these are ours."""
-        return b"\n".join(value.lines)
+        return text_of_lines(EventLines(PersonalEstimate, value.lines))
 
     def decode(self, encoded: bytes) -> EstimateBatch:
-        """Split lines."""
-        return EstimateBatch(encoded.split(b"\n") if encoded else [])
+        """Lines are split where one of them is requested."""
+        return EstimateBatch(LineText(encoded))
+
+    def estimate_size(self, value: EstimateBatch) -> int:
+        """Runners ask often."""
+        return len(value.lines.text) if isinstance(value.lines, LineText) else sum(map(len, value.lines))
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

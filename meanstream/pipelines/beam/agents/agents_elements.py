@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
 
@@ -106,8 +106,25 @@ class AgentSamples:
 
 def samples_with_own_names(samples: AgentSamples) -> AgentSamples:
     """Private: drop the names that no longer occur."""
-    used, place = np.unique(samples.agent, return_inverse=True)
+    used, place = numbered_anew(samples.agent, len(samples.names))
     return replace(samples, names=samples.names.take(pa.array(used)), agent=pack_narrow(place))
+
+
+def numbered_anew(agent: AnyInts, many: int) -> tuple[Ints, Ints]:
+    """Give which of so many agents occur, and the place of each entry's agent among them.
+
+    Examples
+    --------
+    >>> used, place = numbered_anew(np.array([4, 2, 4]), 5)
+    >>> used.tolist(), place.tolist()
+    ([2, 4], [1, 0, 1])
+    """
+    if 8 * len(agent) < many:  # of few sorting is cheaper
+        used, place = np.unique(agent, return_inverse=True)
+        return used.astype(np.int64), place
+    occurs = np.zeros(many, np.bool_)
+    occurs[agent] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[agent]
 
 
 def without_agent(samples: AgentSamples, agent: str) -> AgentSamples:
@@ -230,7 +247,7 @@ class OwnBatch:
 class EstimateBatch:
     """Private: personal estimates, one line each, addressed to their agents."""
 
-    lines: list[bytes] = field(default_factory=list)
+    lines: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow as pa
 from meanstream.operators.agents.admission import TOO_MANY, admission_columns
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
+from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, Words
@@ -25,6 +25,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ShardSpend
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
+from meanstream.pipelines.beam.agents.shard_turns import releases_together, steps_by_agent, steps_by_window
 from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
 from meanstream.pipelines.beam.element_types.packed import (
     SHARD,
@@ -123,9 +124,9 @@ class AgentShard:
 
     def to_bytes(self) -> bytes:
         """Give what makes the same shard again: plain arrays with a version and a checksum."""
-        chunks = [self.agents.snapshot_chunk(c) for c in range(max(1, -(-self.agents.n_agents // CHUNK)))]
-        scalars = {name: int(chunks[0].pop(name)) for name in ("version", "window")}
-        columns = {k: np.concatenate([chunk[k] for chunk in chunks]) for k in chunks[0]}
+        columns = self.agents.rows(slice(0, self.agents.n_agents))
+        version = self.agents.snapshot_chunk(0, copy=False)["version"]
+        scalars = {"version": int(version), "window": int(columns.pop("window"))}
         columns |= {"spent": self.spend.rounds, "before": np.frombuffer(self._before.to_bytes(), np.uint8)}
         names = pa.array(self.agents.names, pa.large_string())
         if self.agents.persons is not None:
@@ -196,11 +197,12 @@ class AgentShard:
         """
         tick = ticks[-1]
         number = max(tick.number, self.reached)
-        samples, too_many = self._admitted(samples, words)
-        agent, point, time = self._joined(samples, words)
+        samples, names, numbers, too_many = self._admitted(samples, words)
+        agent, point, time = self._joined(samples, names, numbers)
         part = windows.number(time)
-        gone = np.isin(agent, self._forgotten)
-        late = ((part <= self.reached) | ~np.isin(part, [one.number for one in ticks])) & ~gone
+        gone = np.isin(agent, self._forgotten) if self._forgotten else np.zeros(len(agent), np.bool_)
+        open_ = [one.number for one in ticks if one.number > self.reached]
+        late = ~(part == open_[0] if len(open_) == 1 else np.isin(part, open_)) & ~gone
         order, again = _order(samples, agent, time, late | gone, part)
         person = self._persons(samples)
         if order is not None:
@@ -225,7 +227,7 @@ class AgentShard:
         uncounted[TOO_MANY] = too_many
         uncounted[FORGOTTEN] = int(np.count_nonzero(gone))
         return Turn(
-            released=released,
+            released=list(releases_together(released)),
             own=records_of_agents(own, told, own.agent[told]),
             part=part[told],
             late=int(np.count_nonzero(late)),
@@ -254,23 +256,25 @@ class AgentShard:
     ) -> _Taken:
         """Take in samples of several windows, and note what each agent has at the end of each that it is in.
 
-        What one had, in blocks, cannot be computed backwards from what it has.
+        What one had, in blocks, cannot be computed backwards from what it has. Event time that makes releases due, and
+        the number of all persons, join the agents: then windows are taken in one after the other.
         """
-        cuts = [0, *(np.flatnonzero(np.diff(part)) + 1), len(part)]
-        released, fates, owns, parts = [], [], [self.agents.own(np.zeros(0, np.int64))], [np.zeros(0, np.int64)]
-        for start, stop in itertools.pairwise(cuts):
-            here = slice(start, stop)
-            if start == stop:
-                continue
+        alone = isinstance(self.agents.settings.times, Counts) and person is None
+        steps = steps_by_agent(agent, part, self.agents.n_agents) if alone else steps_by_window(part)
+        released, fates = list[ReleaseBatch](), np.zeros(len(part), np.int8)
+        owns, parts = [self.agents.own(np.zeros(0, np.int64))], [np.zeros(0, np.int64)]
+        for here in steps:
             whose = None if person is None else person[here]
             released.append(self.agents.update_points(agent[here], point[here], time[here], whose))
             found = released[-1].fates
-            counts = agent[here] if found is None else agent[here][found == COUNTS]
-            owns.append(self.agents.own(np.unique(counts).astype(np.int64)))
-            parts.append(np.full(len(owns[-1]), part[start]))
-            fates += [] if found is None else [found]
+            if found is not None:
+                fates[here] = found
+            counted = here if found is None else here[found == COUNTS]
+            who, first = np.unique(agent[counted], return_index=True)
+            owns.append(self.agents.own(who.astype(np.int64)))
+            parts.append(part[counted][first])
         own = OwnSamples(**{f.name: np.concatenate([getattr(o, f.name) for o in owns]) for f in fields(OwnSamples)})
-        return _Taken(released, np.concatenate(fates) if fates else None, own, np.concatenate(parts))
+        return _Taken(released, None if person is None else fates, own, np.concatenate(parts))
 
     def _persons(self, samples: Sequence[AgentSamples]) -> Words | None:
         """Join whose samples they are, where that decides which of them count."""
@@ -280,37 +284,35 @@ class AgentShard:
 
     def _admitted(
         self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
-    ) -> tuple[Sequence[AgentSamples], int]:
-        """Leave out samples of agents that there is no room for; tell how many."""
-        if len(self._places) + sum(len(part.names) for part in samples) <= self._most:
-            return samples, 0
+    ) -> tuple[Sequence[AgentSamples], list[str], list[Ints], int]:
+        """Leave out samples of agents without room; give the rest, their names and numbers, and how many are out."""
         names, numbers = _names_together(samples)
-        fresh = np.array([name not in self._places for name in names], np.bool_)
         room = self._most - len(self._places)
-        if np.count_nonzero(fresh) <= room:
-            return samples, 0
+        newcomers = [name for name in names if name not in self._places]
+        if len(newcomers) <= room:
+            self._add(newcomers, words(newcomers))
+            return samples, names, numbers, 0
+        fresh = np.array([name not in self._places for name in names], np.bool_)
         agents = [number.take(part.agent) for number, part in zip(numbers, samples, strict=True)]
         first = np.full(len(names), np.inf)
         for agent, part in zip(agents, samples, strict=True):
             np.minimum.at(first, agent, part.time)
-        newcomers = np.flatnonzero(fresh)
-        hashes = words([names[place] for place in newcomers.tolist()])
+        places = np.flatnonzero(fresh)
         goes = ~fresh
-        goes[newcomers] = admission_columns(first[newcomers], hashes, max(room, 0))
+        goes[places] = admission_columns(first[places], words(newcomers), max(room, 0))
         kept = [goes[agent] for agent in agents]
         inside = [
             samples_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()
         ]
-        return inside, sum(int(np.count_nonzero(~good)) for good in kept)
+        names, numbers = _names_together(inside)
+        newcomers = [name for name in names if name not in self._places]
+        self._add(newcomers, words(newcomers))
+        return inside, names, numbers, sum(int(np.count_nonzero(~good)) for good in kept)
 
     def _joined(
-        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
+        self, samples: Sequence[AgentSamples], names: list[str], numbers: list[Ints]
     ) -> tuple[AnyInts, AnyInts, Floats]:
         """Join batches; number their agents as the shard does."""
-        names, numbers = _names_together(samples)
-        fresh = [name for name in names if name not in self._places]
-        if fresh:
-            self._add(fresh, words(fresh))
         places = pack_narrow(np.fromiter(map(self._places.__getitem__, names), np.int64, len(names)))
         agents: list[AnyInts] = [np.zeros(0, np.uint8)]
         agents += [places.take(number).take(part.agent) for number, part in zip(numbers, samples, strict=True)]
@@ -340,9 +342,15 @@ def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[In
     """Give the names of batches, each once in the order in which they occur, and the number of each batch's names."""
     if not samples:
         return [], []
-    coded = pa.concat_arrays([part.names for part in samples]).dictionary_encode()
-    edges = np.cumsum([len(part.names) for part in samples])[:-1]
-    return coded.dictionary.to_pylist(), np.split(np.asarray(coded.indices), edges)
+    distinct: list[pa.Array] = []
+    place: list[int] = []
+    for part in samples:  # where everyone sends in turn, batches have the same names
+        if not distinct or not part.names.equals(distinct[-1]):
+            distinct.append(part.names)
+        place.append(len(distinct) - 1)
+    coded = pa.concat_arrays(distinct).dictionary_encode()
+    numbers = np.split(np.asarray(coded.indices), np.cumsum([len(names) for names in distinct])[:-1])
+    return coded.dictionary.to_pylist(), [numbers[at] for at in place]
 
 
 def _order(

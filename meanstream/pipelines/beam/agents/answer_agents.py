@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from time import time as now_seconds
 from typing import Any
@@ -28,6 +28,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.population_event import FittedReleases
 from meanstream.pipelines.beam.agents.ticks import tick_shards
+from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
@@ -170,7 +171,7 @@ class AnswerAgents(Step):
             self._known = encoded, self._population.decode(encoded)
         return self._known[1]
 
-    def _answer(self, batches: list[OwnBatch], population: FittedReleases) -> list[bytes]:
+    def _answer(self, batches: list[OwnBatch], population: FittedReleases) -> Sequence[bytes]:
         batch = _together(batches)
         if batch is None:
             return []
@@ -186,7 +187,7 @@ class AnswerAgents(Step):
             names, own, population.pool, population.fitted, times,
             overtaken=overtaken, population_time=population.newest, shares=population.shares,
         )  # fmt: skip
-        return list(told.lines)
+        return LineText(b"".join(map(text_of_lines, told)))
 
     def _record_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
         """Tell how long the oldest window of a batch has waited."""

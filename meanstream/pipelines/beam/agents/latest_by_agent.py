@@ -12,7 +12,7 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, record_agent_hash
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, numbered_anew, record_agent_hash
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.element_types.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
 from meanstream.streaming.store.state_snapshot import Columns
@@ -75,9 +75,12 @@ class LatestOfShard:
 
     def save(self, journal: StateJournal) -> None:
         """Write what has changed since it was read, or written."""
-        changed = np.unique(np.concatenate([np.zeros(0, np.int64), *self._changed]))
-        few = PART * len(changed) <= len(self._agent)
-        journal.save(self._part(changed)._packed("latest shard change") if few else None, self.to_bytes)
+        change = None
+        if PART * max(map(len, self._changed), default=0) <= len(self._agent):
+            changed = np.unique(np.concatenate([np.zeros(0, np.int64), *self._changed]))
+            few = PART * len(changed) <= len(self._agent)
+            change = self._part(changed)._packed("latest shard change") if few else None
+        journal.save(change, self.to_bytes)
         self._changed = []
 
     def _part(self, agent: Ints) -> LatestOfShard:
@@ -114,10 +117,14 @@ class LatestOfShard:
         """Take releases in, each once, in any order; of an agent's, the newest stays."""
         if not batches:
             return
-        hashes = [record_agent_hash(batch.hashes(words))[batch.releases.agent] for batch in batches]
+        numbered = [numbered_anew(batch.releases.agent, len(batch.names)) for batch in batches]
+        hashes = [
+            record_agent_hash(batch.hashes(words))[used] for batch, (used, _) in zip(batches, numbered, strict=True)
+        ]
         fresh = {name: np.concatenate([getattr(b.releases, name) for b in batches]) for name in _LATEST}
         known, place = np.unique(np.concatenate([self._agent, *hashes]), return_inverse=True)
-        old, new = place[: len(self._agent)], place[len(self._agent) :]
+        old, *rest = np.split(place, np.cumsum([len(self._agent), *map(len, hashes[:-1])]))
+        new = np.concatenate([of_names[at] for of_names, (_, at) in zip(rest, numbered, strict=True)])
         last = np.zeros(len(known), np.int64)
         last[old] = self._columns["index"]
         later = np.flatnonzero(fresh["index"] > last[new])

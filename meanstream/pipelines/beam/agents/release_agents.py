@@ -28,6 +28,7 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     ForShard,
     OwnBatch,
     Tick,
+    numbered_anew,
     records_of_agents,
 )
 from meanstream.pipelines.beam.agents.agents_shard import FORGOTTEN, AgentShard, Turn
@@ -202,12 +203,12 @@ class ReleaseShard(Step):
         self._counters["releases"].inc(len(goes))
         if not len(goes):
             return
-        releases = batch.releases.take(goes)
-        who, place = np.unique(releases.agent, return_inverse=True)
+        releases = batch.releases.take(goes) if refused.any() else batch.releases
+        who, place = numbered_anew(releases.agent, shard.agents.n_agents)
         public = AgentReleases(
             names=pa.array([names[a] for a in who.tolist()], pa.large_string()),
             number=tick.number,
-            releases=replace(releases, agent=place.astype(np.int64)),
+            releases=replace(releases, agent=place),
             time=batch.time[goes],
             words=shard.words[who],
         )
@@ -222,14 +223,14 @@ class ReleaseShard(Step):
             yield TaggedOutput(DRIFTS, with_window_time(time, DriftEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
-        who, place = np.unique(turn.own.agent, return_inverse=True)
+        who, place = numbered_anew(turn.own.agent, shard.agents.n_agents)
         number = due[-1].number
         newest = np.array([tick.newest for tick in due])[np.searchsorted([tick.number for tick in due], turn.part)]
         batch = OwnBatch(
             names=pa.array([shard.agents.names[a] for a in who.tolist()], pa.large_string()),
             words=shard.words[who],
             number=number,
-            own=records_of_agents(turn.own, np.arange(len(turn.own)), place.astype(np.int64)),
+            own=records_of_agents(turn.own, np.arange(len(turn.own)), place),
             part=turn.part,
             newest=newest,
         )

@@ -28,7 +28,7 @@ from meanstream.pipelines.beam.input.beam_intake import (
 )
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.beam_windows import with_window_time
-from meanstream.streaming.events.event_columns import numbered_columns_together
+from meanstream.streaming.events.event_columns import SampleColumns, numbered_columns_together
 
 NOTES = "notes"
 
@@ -75,19 +75,28 @@ class SplitByShard(Step):
         yield from intake_rejected(rejects, first, "sample")
         if not parts:
             return
-        columns = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "time", "position")
-        }
-        if any(part.key is not None for part in parts):
-            columns["key"] = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
-        if self._intake.persons:
-            columns["person"] = np.concatenate([part.person for part in parts if part.person is not None])
-        names, agent = numbered_columns_together(parts)
+        names, agent, columns = self._columns(parts)
         columns["point"] = pack_narrow(self._grid.encode(columns.pop("value")))
         yield from split_columns(names, agent, columns, self._directory, first)
         shard = self._directory.of(names, agent)[1][agent]
         for note in ticks_noted(columns["time"], shard, self._windows):
             yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+
+    def _columns(self, parts: list[SampleColumns]) -> tuple[list[str], Ints, dict[str, np.ndarray]]:
+        """Join parts that may have directories of their own; where one has ids, those of the others are 0."""
+        own = [name for name in ("key", "person") if any(getattr(part, name) is not None for part in parts)]
+        if not self._intake.persons:
+            own = [name for name in own if name != "person"]
+        if len(parts) == 1:
+            (part,) = parts
+            return part.names, part.agent, {name: getattr(part, name) for name in ("value", "time", "position", *own)}
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "time", "position")
+        }
+        for name in own:
+            hashes = ((getattr(part, name), len(part)) for part in parts)
+            columns[name] = np.concatenate([np.zeros(n, np.uint64) if key is None else key for key, n in hashes])
+        return *numbered_columns_together(parts), columns
 
 
 class AgentDirectory:
@@ -106,6 +115,7 @@ class AgentDirectory:
 
     def _open(self, names: list[str]) -> None:
         self._names, self._text = names, pa.array(names, pa.large_string())
+        self._given: dict[int, tuple[Ints, pa.Array]] = {}
         self._shard = np.full(len(names), -1, np.int16)
 
     def of(self, names: list[str], agent: Ints) -> tuple[Ints, npt.NDArray[np.int16]]:
@@ -125,9 +135,12 @@ class AgentDirectory:
             self._shard[fresh] = words[:, 1] % np.uint64(self.shards)
         return occur, self._shard
 
-    def text(self, places: Ints) -> pa.Array:
-        """Give names."""
-        return self._text.take(pa.array(places))
+    def text(self, shard: int, places: Ints) -> pa.Array:
+        """Give names of a shard; where all of it send in turn, they are those that it gave last."""
+        known = self._given.get(shard)
+        if known is None or not np.array_equal(known[0], places):
+            known = self._given[shard] = places, self._text.take(pa.array(places))
+        return known[1]
 
 
 def split_columns(
@@ -154,5 +167,5 @@ def split_columns(
     for number in np.flatnonzero(many).tolist():
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
-        samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
+        samples = AgentSamples(names=directory.text(number, who[first[number] : first[number] + many[number]]), **mine)
         yield with_window_time(time, (number, pack_for_coder(samples)))

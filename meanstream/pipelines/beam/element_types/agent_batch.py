@@ -9,6 +9,7 @@ from apache_beam.coders import typecoders
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.pipelines.beam.element_types.packed import (
+    estimated_bytes,
     names_of_packed,
     pack_narrow,
     packed,
@@ -51,6 +52,10 @@ class AgentBatchCoder(coders.Coder):  # type: ignore[misc]
         agent, position = columns["agent"].astype(np.int64), columns["position"].astype(np.int64)
         hashes = (columns.get("key"), position, columns.get("person"))
         return AgentBatch(names, agent, columns["value"], columns["time"], *hashes)
+
+    def estimate_size(self, value: AgentBatch) -> int:
+        """Runners ask often; names are not counted, as batches share them."""
+        return estimated_bytes([value.agent, value.value, value.time, value.position, value.key, value.person])
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

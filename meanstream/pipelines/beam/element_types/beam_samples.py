@@ -17,8 +17,8 @@ from meanstream.streaming.events.event_columns import SampleColumns
 
 SHARDS = 8
 """Of users of rounds, by default."""
-AGENT_SHARDS = 40
-"""Of agents: one for each 25,000 of those that are taken by default, so that the state of each stays small.
+AGENT_SHARDS = 16
+"""Of agents: one for each 62,500 of those that are taken by default, so that the state of each stays small.
 
 Each costs a turn's overhead in every window that it has samples in.
 """
@@ -30,6 +30,9 @@ BATCH = 1 << 18
 
 MAX_REMEMBERED = 1 << 20
 """Users whose hash a worker remembers."""
+
+FEW = 1 << 14
+"""Names of a batch whose hashes are remembered."""
 
 NOBODY = ""
 """Stands in a batch for every name that is none: such samples are rejected where the batch is read."""
@@ -128,7 +131,9 @@ class RememberedWords:
         self._forget()
 
     def of(self, names: list[str]) -> Words:
-        """Give the hash of each name."""
+        """Give the hash of each name; to remember more than a few at once costs more than to hash them again."""
+        if len(names) > FEW:
+            return keyed_owner_words(names)
         if len(self._place) + len(names) > MAX_REMEMBERED:
             self._forget()
         place = self._place

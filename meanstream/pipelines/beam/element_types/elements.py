@@ -22,6 +22,8 @@ from meanstream.streaming.sources.mapping import CATEGORY
 Part = str | Callable[[Any], Any]
 """A field's name, or what makes the part of an element."""
 
+_USUAL = (str, float, float)
+
 TIME = "time"
 """The field that is a sample's event time, where an element has one and no other is named."""
 
@@ -134,10 +136,14 @@ class ElementParts:
         self._coordinates = coordinates
         self._categories = categories
         self._tuples = tuples
+        self._usual = tuples and not (coordinates or categories or given.id or given.person)
         self._wanted = {part for part in (*given.parts().values(), TIME) if isinstance(part, str)}
 
     def of(self, element: Any, stamp: int) -> list[Any]:
         """Take agent, value or coordinates, time and, where there are any, id and person."""
+        if self._usual and type(element) is tuple and tuple(map(type, element)) == _USUAL:
+            agent, value, time = element  # nothing can be wrong with it but the name, and a stream has millions
+            return [_text(agent, "agent"), value, time]
         try:
             agent, value, time, name = self._raw(element, stamp)
             row = [_text(agent, "agent"), *self._values(value), _seconds(time)]

@@ -9,6 +9,7 @@ from apache_beam import coders
 from apache_beam.coders import typecoders
 from pydantic import ValidationError
 
+from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import EVENTS
@@ -63,15 +64,15 @@ class EventLinesCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: EventLines) -> bytes:
         """JSON escapes line ends, so these are ours."""
-        return b"\n".join([beam_event_to_json([value.kind.topic]), *value.lines])
+        return beam_event_to_json([value.kind.topic]) + b"\n" + text_of_lines(value)
 
     def decode(self, encoded: bytes) -> EventLines:
-        """Split lines."""
-        head, *lines = encoded.split(b"\n")
+        """Read what they are; lines are split where one of them is requested."""
+        head, _, lines = encoded.partition(b"\n")
         (topic,) = beam_event_from_json(head)
         if topic not in EVENTS:
             raise DamagedBytesError("lines of events must be of a known kind, got others")
-        return EventLines(EVENTS[topic], lines)
+        return EventLines(EVENTS[topic], LineText(lines))
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -21,7 +22,7 @@ from meanstream.streaming.store.state_snapshot import (
     write_snapshot_columns,
 )
 
-VERSION = 1
+VERSION = 2
 SHARD, LATEST = "shard 2", "latest shard 2"
 """Kinds of the whole of a shard's state."""
 KEPT = frozenset({SHARD, LATEST, "charged", "federation", "partial", "own", "fitted"})
@@ -30,10 +31,15 @@ NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 
 
 def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
-    """Write plain values, arrays and names; what is kept as state with a checksum."""
-    text = json.dumps([VERSION, kind, head], separators=(",", ":")).encode()
+    """Write plain values, arrays and names; what is kept as state with a checksum.
+
+    Tables are cut after the last column that is not zero: of most agents little has happened.
+    """
+    cut = {name: _cut(column) for name, column in columns.items() if column.ndim == 2}
+    width = {name: columns[name].shape[1] for name, some in cut.items() if some.shape[1] < columns[name].shape[1]}
+    text = json.dumps([VERSION, kind, head, width], separators=(",", ":")).encode()
     write = encode_snapshot_columns if kind in KEPT else write_snapshot_columns
-    return write({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
+    return write({"": _bytes(text), **columns, **cut, **({} if names is None else _name_columns(names))})
 
 
 def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
@@ -42,10 +48,37 @@ def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
         columns = decode_snapshot_columns(encoded)
     else:
         columns = (view_snapshot_columns if kind in VIEWED else read_snapshot_columns)(encoded)
-    version, found, head = json.loads(columns.pop("").tobytes())
+    head, width = _head(columns, kind)
+    for name, whole in width.items():
+        some = columns[name]
+        columns[name] = np.zeros((len(some), whole), some.dtype)
+        columns[name][:, : some.shape[1]] = some
+    return head, columns
+
+
+def packed_head(encoded: bytes, kind: str) -> dict[str, Any]:
+    """Read the plain values alone; no checksum is looked at."""
+    return _head(view_snapshot_columns(encoded), kind)[0]
+
+
+def _head(columns: Columns, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Take the plain values out, and the widths of tables that were cut."""
+    version, found, *rest = json.loads(columns.pop("").tobytes())
     if version != VERSION or found != kind:
         raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
-    return head, columns
+    head, width = rest
+    return head, width
+
+
+def _cut(table: np.ndarray) -> np.ndarray:
+    """Leave out the last columns as far as all of their bits are zero."""
+    bits = table.view(np.int64) if table.dtype == np.float64 else table
+    return table[:, : int(np.max(np.flatnonzero(np.bitwise_or.reduce(bits, axis=0)), initial=-1)) + 1]
+
+
+def estimated_bytes(columns: Iterable[np.ndarray | None], names: pa.Array | None = None) -> int:
+    """Estimate what columns take as bytes: runners ask often, and would write all of them to learn it."""
+    return sum(column.nbytes for column in columns if column is not None) + (0 if names is None else names.nbytes)
 
 
 def packed_columns_of(releases: ReleaseColumns) -> Columns:
@@ -67,6 +100,11 @@ def pack_narrow(column: AnyInts) -> AnyInts:
 def packed_narrow(columns: Columns) -> Columns:
     """Write whole numbers of 64 bits in the least type that holds all of their column; the rest as it is."""
     return {name: _signed(column) if column.dtype == np.int64 else column for name, column in columns.items()}
+
+
+def packed_wide(columns: Columns) -> Columns:
+    """Read what `packed_narrow` wrote: whole numbers of 64 bits."""
+    return {name: column.astype(np.int64) if column.dtype.kind in "iu" else column for name, column in columns.items()}
 
 
 def packed_shrunk(name: str, column: AnyInts) -> Columns:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from apache_beam import coders
 from apache_beam.coders import typecoders
 
-from meanstream.pipelines.beam.element_types.packed import names_of_packed, packed, unpacked
+from meanstream.pipelines.beam.element_types.packed import estimated_bytes, names_of_packed, packed, unpacked
 from meanstream.streaming.events.event_columns import SampleColumns
 
 _KIND = "batch"
@@ -41,6 +41,10 @@ class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
         return SampleColumns(
             names, columns["agent"], columns["value"], columns["time"], position=columns["position"], **optional
         )
+
+    def estimate_size(self, value: SampleColumns) -> int:
+        """Runners ask often; names are not counted, as batches share them."""
+        return estimated_bytes([value.agent, value.value, value.time, value.position, value.key, value.person])
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

@@ -9,6 +9,7 @@ import time as clock
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import apache_beam as beam
@@ -29,7 +30,12 @@ from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, dead_letter
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, no_sample_columns
+from meanstream.streaming.events.event_columns import (
+    Rejects,
+    SampleColumns,
+    concatenate_columns,
+    no_sample_columns,
+)
 from meanstream.streaming.events.times import EARLIEST, LATEST
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
@@ -164,7 +170,7 @@ class SampleReader:
         self.start()
         rejects, parts = Rejects(), []
         latest = clock.time() + self._intake.max_future
-        for batch in [*batches, *([self._columns(rows, rejects)] if rows else [])]:
+        for batch in [*self._joined(batches), *([self._columns(rows, rejects)] if rows else [])]:
             if not len(batch):
                 continue
             good = self._good(batch, latest, rejects)
@@ -176,6 +182,17 @@ class SampleReader:
         for reason, count in Counter(rejects.reason).items():
             metric_counter("rejected_", reason, private=self._private).inc(count)
         return parts, rejects
+
+    def _joined(self, batches: list[SampleColumns]) -> Iterator[SampleColumns]:
+        """Join batches that share a directory of names: a check of many samples costs as much as one of few.
+
+        One that is not whole is left alone, and so are then those beside it.
+        """
+        of = self._intake.coordinates
+        for _, alike in groupby(batches, key=lambda one: (id(one.names), one.key is None, one.person is None)):
+            parts = list(alike)
+            whole = concatenate_columns(parts) if all(_belongs_together(part, of) for part in parts) else None
+            yield from parts if whole is None or not _is_whole(whole, of) else [whole]
 
     def _columns(self, rows: list[tuple[Any, int]], rejects: Rejects) -> SampleColumns:
         """Take single elements apart, then check their parts a column at a time, as the engine does."""
@@ -248,10 +265,16 @@ class SampleReader:
 def _is_whole(batch: SampleColumns, coordinates: int) -> bool:
     """Say whether the columns of a batch belong together, and are samples of the kind that is requested."""
     n = len(batch.agent)
-    columns = (batch.time, batch.position, *(one for one in (batch.key, batch.person) if one is not None))
-    if batch.value.shape != ((n, coordinates) if coordinates else (n,)) or any(len(one) != n for one in columns):
+    if not _belongs_together(batch, coordinates):
         return False
     return not n or bool(batch.agent.min() >= 0 and batch.agent.max() < len(batch.names))
+
+
+def _belongs_together(batch: SampleColumns, coordinates: int) -> bool:
+    """Say whether the columns of a batch are of one length, and values have so many coordinates."""
+    n = len(batch.agent)
+    columns = (batch.time, batch.position, *(one for one in (batch.key, batch.person) if one is not None))
+    return batch.value.shape == ((n, coordinates) if coordinates else (n,)) and all(len(one) == n for one in columns)
 
 
 def intake_rejected(rejects: Rejects, time: Timestamp, privacy_unit: PrivacyUnit) -> Iterator[TaggedOutput]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import TypeOptions
 from apache_beam.pvalue import DoOutputsTuple
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
@@ -26,8 +27,12 @@ def typed_outputs(
     """Give the outputs of these tags, each as a PCollection of its type.
 
     Beam (2.77) holds every output of a step to what the reader of any of them takes, when it checks types at run time:
-    so between them stands a step that takes anything.
+    so between them stands then a step that takes anything.
     """
     for tag, kind in kinds.items():
-        outputs[tag].element_type = convert_to_beam_type(kind)  # by which Beam finds the coder
-        yield outputs[tag] | f"{label} {tag}" >> beam.ParDo(_AsItIs()).with_output_types(kind)
+        output = outputs[tag]
+        output.element_type = convert_to_beam_type(kind)  # by which Beam finds the coder
+        checks = output.pipeline.options.view_as(TypeOptions)
+        if checks.runtime_type_check or checks.performance_runtime_type_check:
+            output = output | f"{label} {tag}" >> beam.ParDo(_AsItIs()).with_output_types(kind)
+        yield output

@@ -8,15 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder, unpack_for_coder
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples
+from meanstream.operators.records import OwnSamples
+from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
+from meanstream.pipelines.beam.agents.agents_coders import OwnBatchCoder, pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, OwnBatch
 from meanstream.pipelines.beam.element_types import packed as packing
+from meanstream.pipelines.beam.element_types.agent_batch import AgentBatchCoder
 from meanstream.pipelines.beam.element_types.packed import (
     numbers_of_packed,
+    packed,
     packed_grown,
     packed_shrunk,
     packed_steps,
+    unpacked,
 )
+from meanstream.pipelines.beam.element_types.sample_columns_coder import SampleColumnsCoder
+from meanstream.streaming.events.event_columns import SampleColumns
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.sampled_from([0, 1, 255, 256, 2**16 - 1, 2**16, 2**24 - 1, 2**24, 2**32 - 1])
@@ -78,3 +85,30 @@ def test_steps_that_fall_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(packing, "_greatest", lambda column: int(np.abs(column).max()))
     with pytest.raises(AssertionError):
         assert_come_back(samples([5.0, 4.0, 3.0], [0, 0, 0]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 4), st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0]), max_size=6), st.sampled_from(["i8", "f8"]))
+def test_tables_come_back_without_what_is_zero_behind(rows: int, row: list[float], kind: str) -> None:
+    table = np.tile(np.array(row, kind), (rows, 1))
+    (encoded, wide) = (packed("own", {}, {"t": one}) for one in (table, np.pad(table, ((0, 0), (0, 50)))))
+    assert unpacked(encoded, "own")[1]["t"].tobytes() == table.tobytes()  # the sign of a zero, too
+    found = unpacked(wide, "own")[1]["t"]
+    assert found.shape == (rows, len(row) + 50)
+    assert found[:, : len(row)].tobytes() == table.tobytes()
+    assert len(wide) - len(encoded) < 20  # the width
+
+
+def test_a_runner_measures_elements_by_how_many_there_are_and_not_by_their_values() -> None:
+    n, rng = 100, np.random.default_rng(1)
+    found = set()
+    for value in (np.zeros(n), rng.normal(0.0, 1e9, n)):
+        batch = agent_batch(["a", "b"] * 50, value, 1.7e9 + value)
+        plain = SampleColumns(batch.names, batch.agent, value, batch.time, None, batch.position)
+        own = OwnSamples(agent=np.arange(n), count=np.arange(n), mean=value, squared_deviations=value)
+        names, words = pa.array(map(str, range(n)), pa.large_string()), np.zeros((n, 2), np.uint64)
+        answered = OwnBatch(names=names, words=words, number=0, own=own, part=np.zeros(n, np.int64), newest=value)
+        sizes = (AgentBatchCoder(), batch), (SampleColumnsCoder(), plain), (OwnBatchCoder(), answered)
+        found.add(tuple(coder.estimate_size(one) for coder, one in sizes))
+        assert all(len(coder.encode(one)) / 2 < coder.estimate_size(one) for coder, one in sizes)
+    assert len(found) == 1
