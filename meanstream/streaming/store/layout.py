@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meanstream.streaming.store.database import APPLICATION_ID, Database, StoreError
 
-VERSION = 4
+VERSION = 5
 """Of every store: a file of another version is refused."""
 
 _LEDGER_RULES = {

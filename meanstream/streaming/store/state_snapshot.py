@@ -21,7 +21,7 @@ class CorruptedSnapshotError(ValueError):
 
 def seal_snapshot(body: bytes) -> bytes:
     """Append a checksum."""
-    return body + hashlib.blake2b(body, digest_size=CHECKSUM_BYTES).digest()
+    return body + hashlib.sha256(body).digest()[:CHECKSUM_BYTES]  # processors have instructions for it
 
 
 def unseal_snapshot(data: bytes) -> bytes:

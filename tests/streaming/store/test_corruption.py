@@ -234,7 +234,8 @@ def _recover(path: Path) -> None:
         "PRAGMA user_version = 1",
         "PRAGMA user_version = 2",
         "PRAGMA user_version = 3",
-        "PRAGMA user_version = 5",
+        "PRAGMA user_version = 4",
+        "PRAGMA user_version = 6",
     ],
 )
 def test_rows_that_are_exchanged_and_other_tables_are_found(change: str, stopped: Trials) -> None:

@@ -144,7 +144,7 @@ def test_another_schema_is_refused(version: int, tmp_path: Path) -> None:
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     for opened in (lambda: open_store(tmp_path), lambda: Store.read(tmp_path / "s.db")):
-        with pytest.raises(StoreError, match=f"schema version 4, got {version}"):
+        with pytest.raises(StoreError, match=f"schema version 5, got {version}"):
             opened()
 
 
