@@ -41,11 +41,16 @@ from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.times import iso_time, known_time
 from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sources.source_protocol import Shared, Source, let_source_rest
+from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source, let_source_rest
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.engine")
+
+MANY_AGENTS = 65_536
+"""Agents from which on a commit may take in several batches, of a source that has more."""
+PER_COMMIT = 8
+"""Records per agent after which it does not wait any longer: to read so many costs as much as a commit."""
 
 
 class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
@@ -131,6 +136,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._event_time = -math.inf
         self._silence, self._by_clock = Silence(self._options.idle_after), False
         self._saved_agents = 0
+        self._taken: list[ReleaseBatch] = []  # since the last commit
         self._spent_before = np.zeros(0, np.int64)
         outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
         self._first_release = FirstReleaseWatch(outlook.first)
@@ -196,7 +202,20 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
     def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
         self._intake.admit(batch.samples, batch.rejects, self._clock.now())
-        return self._update(batch.active, batch.rejects, ended=ended)
+        released = self._update(batch.active, batch.rejects, ended=ended)
+        self._taken = [*self._taken, *released] if self._since else released
+        return self._taken
+
+    def _may_wait(self, read: int) -> bool:
+        """Say whether many agents have few records since the last commit, and the source surely holds more.
+
+        A commit writes all that is known of an agent, however many of its samples are new. Where answers are given on
+        the way, each batch has its own.
+        """
+        agents, options = len(self._intake.names), self._options
+        few = agents >= MANY_AGENTS and self._since < PER_COMMIT * agents
+        more = isinstance(self._source, AtHand) or read >= options.batch_size
+        return few and more and not options.refresh
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         known = self.agents, self._followed, self._event_time
