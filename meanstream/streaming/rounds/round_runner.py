@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
@@ -180,7 +181,7 @@ class RoundRunner:
         rows.release_index.extend(index)
         rows.input_version.extend(version.tolist())
         rows.time.extend([window.end / MICROS] * len(number))
-        rows.output.extend(lines)
+        cast("list[bytes]", rows.output).extend(lines)  # the list of `Outcome`
 
 
 def _run_stages(this: WindowRound, ask: Ask, users: int, outcome: Outcome) -> None:

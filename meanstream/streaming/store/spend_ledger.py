@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ class LedgerRows:
         Keyed digest of the exact input, as a signed 64-bit integer.
     time : list of float
         Event time, seconds.
-    output : list of bytes
+    output : sequence of bytes
         What will leave the process, exactly.
     """
 
@@ -41,7 +42,7 @@ class LedgerRows:
     release_index: list[int]
     input_version: list[int]
     time: list[float]
-    output: list[bytes]
+    output: Sequence[bytes]
 
     def __len__(self) -> int:
         return len(self.agent)
@@ -65,7 +66,7 @@ class Ledger(LedgerReader):
     def __init__(self, database: Database, tables: StoreTables) -> None:
         super().__init__(database, tables)
         self._spent: Ints | None = None
-        self._recent: tuple[int, list[bytes]] = (0, [])  # outputs of the last charge, and the row before them
+        self._recent: tuple[int, Sequence[bytes]] = (0, [])  # outputs of the last charge, and the row before them
         self._charged = _Charged()
         self._chain: LedgerChain | None = None
 
@@ -86,7 +87,7 @@ class Ledger(LedgerReader):
             self._head = head
         return refused
 
-    def after(self, seq: int) -> list[bytes]:
+    def after(self, seq: int) -> Sequence[bytes]:
         """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
         Those of the last charge are still at hand the first time that they are requested; others are read.
@@ -95,7 +96,7 @@ class Ledger(LedgerReader):
             return []
         (first, recent), self._recent = self._recent, (0, [])
         if recent and seq >= first:
-            return recent[seq - first :]
+            return recent[seq - first :] if seq > first else recent
         return [output for block in self.verified(seq) for output in block.rows.output]
 
     def rows(self) -> int:
@@ -166,14 +167,14 @@ class Ledger(LedgerReader):
         output = rows.output if n == len(rows) else [rows.output[i] for i in which.tolist()]
         columns: Any = (seq, agent[which], index[which], version[which], charge, time[which], output)
         new = LedgerColumns(*columns)
-        chain, names = self._at_end(), self._tables.encoded_names()
+        chain, names, size = self._at_end(), self._tables.encoded_names(), head.size
         while chain.rows < head.rows + n:  # a block holds no rows of two segments
             first = chain.rows - head.rows
             block = new.part(slice(first, first + chain.room))
             chain.extend(block, names)
             values = (chain.rows, chain.value, pack_ledger_rows(block))
             self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
-        size = head.size + sum(map(len, output))
+            size += sum(map(len, block.output))
         self._head, self._recent = replace(head, rows=chain.rows, chain=chain.value, size=size), (head.rows, output)
 
     def _at_end(self) -> LedgerChain:
