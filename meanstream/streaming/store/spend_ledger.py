@@ -149,10 +149,14 @@ class Ledger(LedgerReader):
         require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
         require(int(index.min()) >= 1, "release_index", "be at least 1", int(index.min()))
         spent = self._counts(known)
-        new = np.zeros(len(agent), np.bool_)
-        new[np.unique(_keys(agent, index), return_index=True)[1]] = True
-        new &= index > spent[agent]
-        wrong = np.flatnonzero(new)[index[new] != next_ledger_indexes(agent[new], spent)]
+        new = index > spent[agent]
+        once = int(np.bincount(agent).max()) == 1
+        if not once:
+            first = np.zeros(len(agent), np.bool_)
+            first[np.unique(_keys(agent, index), return_index=True)[1]] = True
+            new &= first
+        following = spent[agent[new]] + 1 if once else next_ledger_indexes(agent[new], spent)
+        wrong = np.flatnonzero(new)[index[new] != following]
         if len(wrong):
             raise ValueError(
                 f"release_index must be the next one of agent {agent[wrong[0]]}, got {index[wrong[0]]} after "
