@@ -28,6 +28,7 @@ from meanstream.streaming.agents.agents_releases import (
 from meanstream.streaming.agents.drift_figures import DriftsOfReleases
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
 from meanstream.streaming.agents.release_outlook import ReleaseOutlook
+from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -135,7 +136,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
         self._silence, self._by_clock = Silence(self._options.idle_after), False
-        self._saved_agents = 0
+        self._saved, self._saved_agents = SavedAgents(), 0
         self._taken: list[ReleaseBatch] = []  # since the last commit
         self._spent_before = np.zeros(0, np.int64)
         outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
@@ -159,8 +160,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
         self.agents.add_agents(self._intake.names)
-        for chunk, columns in self._store.chunks("agents"):
-            self.agents.restore_chunk(chunk, columns)
+        self._saved.restore(self._store, self.agents)
         if self.agents.persons is not None:
             for number, columns in self._store.chunks("persons"):
                 self.agents.persons.restore(number, columns)
@@ -264,8 +264,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_state(position, ended=ended)
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                for chunk in self.agents.dirty_chunks():
-                    store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk, copy=False))
+                self._saved.save(store, self.agents)
                 self._save_persons()
                 for chunk, columns in self._followed.own.changes():
                     store.put_chunk(OWN_RELEASES, chunk, columns)
