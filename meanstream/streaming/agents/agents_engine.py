@@ -48,10 +48,13 @@ from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.engine")
 
-MANY_AGENTS = 65_536
+MANY_AGENTS = 16_384
 """Agents from which on a commit may take in several batches, of a source that has more."""
 PER_COMMIT = 8
 """Records per agent after which it does not wait any longer: to read so many costs as much as a commit."""
+
+LONGEST_WAIT = 1.0
+"""Seconds for which a commit waits for what brokers hold."""
 
 
 class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
@@ -206,16 +209,17 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._taken = [*self._taken, *released] if self._since else released
         return self._taken
 
-    def _may_wait(self, read: int) -> bool:
+    def _may_wait(self, read: int, lag: int | None) -> bool:
         """Say whether many agents have few records since the last commit, and the source surely holds more.
 
         A commit writes all that is known of an agent, however many of its samples are new. Where answers are given on
         the way, each batch has its own.
         """
         agents, options = len(self._intake.names), self._options
-        few = agents >= MANY_AGENTS and self._since < PER_COMMIT * agents
-        more = isinstance(self._source, AtHand) or read >= options.batch_size
-        return few and more and not options.refresh
+        if options.refresh or agents < MANY_AGENTS or self._since >= PER_COMMIT * agents:
+            return False
+        soon = time.monotonic() - self._committed < LONGEST_WAIT
+        return isinstance(self._source, AtHand) or read >= options.batch_size or bool(read and lag and soon)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         known = self.agents, self._followed, self._event_time

@@ -80,6 +80,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self.history: KeptHistory | None = None
         self._since = 0  # records that were read since the last commit
         self._rejects = Rejects()  # of these
+        self._committed = time.monotonic()
         self._resumed = False
         self._ended = False  # the last commit took in the end of a bounded source
 
@@ -169,8 +170,11 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         if kept is not None:
             self._store.put_state(HISTORY, kept)
 
-    def _may_wait(self, read: int) -> bool:  # noqa: ARG002 - an engine's answer may depend on it
-        """Say whether a commit may take in more than a batch of that many records, and write less."""
+    def _may_wait(self, read: int, lag: int | None) -> bool:  # noqa: ARG002 - an engine's answer may depend on them
+        """Say whether a commit may take in more than a batch of that many records, and write less.
+
+        `lag` is the number of records that the source holds beyond it, where it is known.
+        """
         return False
 
     def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> bool:
@@ -180,11 +184,11 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             taken = self._take_in(batch, ended=ended)
         self._since += read
         self._rejects.extend(batch.rejects)
-        if not ended and self._may_wait(read) and not stop():
+        if not ended and self._may_wait(read, batch.lag) and not stop():
             return False
         with crash_step(CrashPoint.COMMIT, self._crash):
             self._commit(batch.position, taken, self._rejects, ended=ended)
-        self._since, self._rejects = 0, Rejects()
+        self._since, self._rejects, self._committed = 0, Rejects(), time.monotonic()
         self._active, self._ended = batch.active, ended
         if isinstance(self._source, KnowsOffsets):
             self._source.commit(batch.position)

@@ -227,6 +227,30 @@ def test_killed_before_a_commit_of_several_batches_nothing_is_lost(
         assert ledger(world.folder) == ledger(whole.folder)
 
 
+class Lagging(ScriptedSource):
+    """Gives five samples at a time, and says how many it still holds, as a topic does."""
+
+    def next_batch(self, max_samples: int) -> Batch:
+        return replace(super().next_batch(min(max_samples, 5)), lag=len(self.script) - self._at)
+
+
+@pytest.mark.usefixtures("rare_commits")
+def test_what_a_topic_holds_is_waited_for_a_moment_only(
+    new_world: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits, worlds = [], []
+    for seconds in (1e9, 0.0):
+        monkeypatch.setattr(agents_engine, "LONGEST_WAIT", seconds)
+        worlds.append(new_world(f"lagging-{seconds}"))
+        worlds[-1].options = replace(worlds[-1].options, refresh=None)
+        commits.append(worlds[-1].run(Lagging(samples())).commits)
+    assert commits[0] <= 6  # 32 records of four agents, or what there is
+    assert commits[1] == 25  # of each batch, and the end
+    one, other = (sorted(world.lines("releases")) for world in worlds)
+    assert one == other
+    assert worlds[0].lines("estimates") == worlds[1].lines("estimates")
+
+
 @pytest.mark.usefixtures("rare_commits")
 def test_a_stop_between_commits_commits_what_was_read(new_world: Callable[[str], Any]) -> None:
     world = new_world("stopped")
