@@ -216,7 +216,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         the way, each batch has its own.
         """
         agents, options = len(self._intake.names), self._options
-        if options.refresh or agents < MANY_AGENTS or self._since >= PER_COMMIT * agents:
+        if options.refresh is not None or agents < MANY_AGENTS or self._since >= PER_COMMIT * agents:
             return False
         soon = time.monotonic() - self._committed < LONGEST_WAIT
         return isinstance(self._source, AtHand) or read >= options.batch_size or bool(read and lag and soon)

@@ -252,6 +252,14 @@ def test_what_a_topic_holds_is_waited_for_a_moment_only(
 
 
 @pytest.mark.usefixtures("rare_commits")
+@pytest.mark.parametrize("refresh", [0.0, 20.0])
+def test_where_answers_are_given_on_the_way_no_commit_waits(refresh: float, new_world: Callable[[str], Any]) -> None:
+    world = new_world("answers")
+    world.options = replace(world.options, refresh=refresh)
+    assert world.run(at_hand()).commits == 9  # of sixteen samples each, and the end
+
+
+@pytest.mark.usefixtures("rare_commits")
 def test_a_stop_between_commits_commits_what_was_read(new_world: Callable[[str], Any]) -> None:
     world = new_world("stopped")
     world.options = replace(world.options, refresh=None)
