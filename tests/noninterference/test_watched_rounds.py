@@ -10,9 +10,7 @@ import pytest
 
 from meanstream.streaming.metrics import rounds_metrics as metrics_of_rounds
 from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
-from meanstream.streaming.store import ledger_reader
-from meanstream.streaming.store import spend_ledger as ledger
-from meanstream.streaming.store.ledger_chain import LedgerColumns, chain_links
+from meanstream.streaming.store.ledger_chain import LedgerChain, LedgerColumns
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.rounds_worlds import CHANGES, at_once, charged_as, on_beam, one_process, two_sides
 
@@ -109,10 +107,11 @@ def test_a_chain_that_holds_the_order_of_arrival_is_caught(
 ) -> None:
     """Twin: users' numbers, given as they are first seen, were in the ledger's chain."""
 
-    def numbered(before: bytes, rows: LedgerColumns, names: Sequence[bytes]) -> list[bytes]:
-        return chain_links(before, rows, [b"%d %s" % one for one in enumerate(names)])
+    extend = LedgerChain.extend
 
-    for module in (ledger, ledger_reader):
-        monkeypatch.setattr(module, "chain_links", numbered)
+    def numbered(chain: LedgerChain, rows: LedgerColumns, names: Sequence[bytes]) -> None:
+        extend(chain, rows, [b"%d %s" % one for one in enumerate(names)])
+
+    monkeypatch.setattr(LedgerChain, "extend", numbered)
     differing = in_worlds(tmp_path, ports, "times", one_process)
     assert {"ledger verify of rounds.db: standard output", "file report.html"} <= set(differing)

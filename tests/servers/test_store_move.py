@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from meanstream.streaming.agents import move_agents as moving
 from meanstream.streaming.agents.agents_homes import departed_agents
+from meanstream.streaming.agents.saved_agents import saved_sample_counts
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_sinks import read
@@ -71,7 +72,7 @@ class Shared:
         """Samples of each agent that are in its sum, or wait for event time: none lost, none twice."""
         store = Store.read(self.folder / f"{name}.db")
         names, state = store.agents(), store.state("engine")
-        count = np.concatenate([columns["count"] for _, columns in store.chunks("agents")])
+        count = saved_sample_counts(store)
         for _, columns in store.chunks("pending"):
             waits = columns["agent"][columns["time"] >= state["intake"]["watermark"]]
             count += np.bincount(waits, minlength=len(count))
@@ -209,7 +210,7 @@ def test_a_move_that_is_killed_has_happened_or_has_not(shared: Shared, step: str
     store = Store.read(shared.folder / "a.db")
     bob = store.agents().index("bob")  # either partition may have come first
     assert np.flatnonzero(departed_agents(store)).tolist() == [bob]
-    counts = np.concatenate([columns["count"] for _, columns in store.chunks("agents")])
+    counts = saved_sample_counts(store)
     assert counts[bob] == 0, "its sums have left the store"
     store.close()
 

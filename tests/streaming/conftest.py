@@ -94,7 +94,7 @@ class World:
         store = Store.open(self.folder / "s.db", settings=settings_identity(self.settings), secret=self.secret.encode())
         with store.transaction():
             store.put_state("engine", None)
-            for kind in ("agents", "own releases", "pending", "ids", "agent ids"):
+            for kind in ("agents", "changed agents", "own releases", "pending", "ids", "agent ids"):
                 store.drop_chunks(kind, [number for number, _ in store.chunks(kind)])
             store._database.execute("DELETE FROM agents")
             store.adopt(store.posted())

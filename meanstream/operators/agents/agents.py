@@ -245,6 +245,10 @@ class Agents:
         """Chunks of 1024 agents that changed since the last `mark_clean`."""
         return self._state.dirty_chunks()
 
+    def changed(self) -> Ints:
+        """Agents that changed since the last `mark_clean`."""
+        return self._state.changed()
+
     def mark_clean(self) -> None:
         """Forget what changed: it has been saved."""
         self._state.mark_clean()

@@ -46,7 +46,7 @@ class AgentRows:
         self._rows, self._releases = 0, 1
         self.columns = _empty_rows(settings, CHUNK, self._releases)
         self.owner: Words = np.zeros((CHUNK, 2), np.uint64)
-        self._dirty: Bools = np.zeros(1, np.bool_)
+        self._dirty: Bools = np.zeros(CHUNK, np.bool_)
 
     def reserve(self, needed: int) -> None:
         """Have room for that many agents."""
@@ -60,7 +60,7 @@ class AgentRows:
             fresh[name][:capacity] = column
         self.columns = fresh
         self.owner = np.concatenate([self.owner, np.zeros((grown - capacity, 2), np.uint64)])
-        self._dirty = np.concatenate([self._dirty, np.zeros(grown // CHUNK - len(self._dirty), np.bool_)])
+        self._dirty = np.concatenate([self._dirty, np.zeros(grown - capacity, np.bool_)])
 
     def reserve_releases(self, number: int) -> None:
         """Have room for what the counter holds of that many releases of each agent."""
@@ -74,7 +74,7 @@ class AgentRows:
 
     def touch(self, agents: Ints) -> None:
         """Note that these agents' rows changed."""
-        self._dirty[agents // CHUNK] = True
+        self._dirty[agents] = True
 
     def forget(self, agents: Ints) -> None:
         """Leave of these agents what releases have shown, as if they had sent nothing."""
@@ -86,7 +86,11 @@ class AgentRows:
 
     def dirty_chunks(self) -> list[int]:
         """Chunks that changed since the last `mark_clean`."""
-        return [int(i) for i in np.flatnonzero(self._dirty)]
+        return [int(i) for i in np.flatnonzero(self._dirty.reshape(-1, CHUNK).any(axis=1))]
+
+    def changed(self) -> Ints:
+        """Agents that changed since the last `mark_clean`."""
+        return np.flatnonzero(self._dirty)
 
     def mark_clean(self) -> None:
         """Forget what changed: it has been saved."""

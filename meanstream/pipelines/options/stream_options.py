@@ -98,7 +98,7 @@ class StreamOptions(ABC):
             template=InTemplate("Stop at the present end of the topic", "flag"),
         ),
     ] = False
-    batch_size: Annotated[int, cli_option("Largest number of samples per commit.", INPUT, unit="samples")] = 262_144
+    batch_size: Annotated[int, cli_option("Largest number of samples per read.", INPUT, unit="samples")] = 262_144
     max_future: Annotated[
         str,
         cli_option(

@@ -13,6 +13,7 @@ import msgspec
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.streaming.agents.due_estimates import DueEstimates, MadeEstimates
+from meanstream.streaming.agents.saved_agents import saved_sample_counts
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
 from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDelivery
@@ -160,8 +161,7 @@ def _seconds(time: datetime) -> float:
 
 def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
     """Compare with the last commit: estimates are written after it, and written again of it after a crash."""
-    counts: list[int] = [n for _, columns in store.chunks("agents") for n in columns["count"].tolist()]
-    known = dict(zip(store.agents(), counts, strict=False))  # some may not have been counted yet
+    known = dict(zip(store.agents(), saved_sample_counts(store).tolist(), strict=True))
     time = _event_time(store)
     return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
 

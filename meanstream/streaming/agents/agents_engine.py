@@ -28,6 +28,7 @@ from meanstream.streaming.agents.agents_releases import (
 from meanstream.streaming.agents.drift_figures import DriftsOfReleases
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
 from meanstream.streaming.agents.release_outlook import ReleaseOutlook
+from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -41,11 +42,19 @@ from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.times import iso_time, known_time
 from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sources.source_protocol import Shared, Source, let_source_rest
+from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source, let_source_rest
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.engine")
+
+MANY_AGENTS = 16_384
+"""Agents from which on a commit may take in several batches, of a source that has more."""
+PER_COMMIT = 8
+"""Records per agent after which it does not wait any longer: to read so many costs as much as a commit."""
+
+LONGEST_WAIT = 1.0
+"""Seconds for which a commit waits for what brokers hold."""
 
 
 class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
@@ -130,7 +139,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
         self._silence, self._by_clock = Silence(self._options.idle_after), False
-        self._saved_agents = 0
+        self._saved, self._saved_agents = SavedAgents(), 0
+        self._taken: list[ReleaseBatch] = []  # since the last commit
         self._spent_before = np.zeros(0, np.int64)
         outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
         self._first_release = FirstReleaseWatch(outlook.first)
@@ -153,8 +163,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
         self.agents.add_agents(self._intake.names)
-        for chunk, columns in self._store.chunks("agents"):
-            self.agents.restore_chunk(chunk, columns)
+        self._saved.restore(self._store, self.agents)
         if self.agents.persons is not None:
             for number, columns in self._store.chunks("persons"):
                 self.agents.persons.restore(number, columns)
@@ -196,7 +205,21 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
     def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
         self._intake.admit(batch.samples, batch.rejects, self._clock.now())
-        return self._update(batch.active, batch.rejects, ended=ended)
+        released = self._update(batch.active, batch.rejects, ended=ended)
+        self._taken = [*self._taken, *released] if self._since else released
+        return self._taken
+
+    def _may_wait(self, read: int, lag: int | None) -> bool:
+        """Say whether many agents have few records since the last commit, and the source surely holds more.
+
+        A commit writes all that is known of an agent, however many of its samples are new. Where answers are given on
+        the way, each batch has its own.
+        """
+        agents, options = len(self._intake.names), self._options
+        if options.refresh is not None or agents < MANY_AGENTS or self._since >= PER_COMMIT * agents:
+            return False
+        soon = time.monotonic() - self._committed < LONGEST_WAIT
+        return isinstance(self._source, AtHand) or read >= options.batch_size or bool(read and lag and soon)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         known = self.agents, self._followed, self._event_time
@@ -245,8 +268,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_state(position, ended=ended)
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                for chunk in self.agents.dirty_chunks():
-                    store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk, copy=False))
+                self._saved.save(store, self.agents)
                 self._save_persons()
                 for chunk, columns in self._followed.own.changes():
                     store.put_chunk(OWN_RELEASES, chunk, columns)

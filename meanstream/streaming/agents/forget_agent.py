@@ -67,10 +67,9 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
     spent = store.ledger.spent()
     releases = int(spent[number]) if number < len(spent) else 0
     with store.transaction():
-        agents = agents_at_rest(store, saved_deployment_settings(saved))
+        agents, kept = agents_at_rest(store, saved_deployment_settings(saved))
         agents.forget(np.array([number]))
-        for chunk in agents.dirty_chunks():
-            store.put_chunk("agents", chunk, agents.snapshot_chunk(chunk, copy=False))
+        kept.save_whole(store, agents)
         waiting = _drop_rows(store, PENDING, number)
         _drop_rows(store, ROWS_READ, number)
         if (history := store.state(HISTORY)) is not None:

@@ -14,6 +14,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.engine.engine_homes import home_partitions, put_home_partitions
 from meanstream.streaming.events.event_columns import column_partitions
 from meanstream.streaming.events.times import iso_time
@@ -38,10 +39,9 @@ def copy_agents(
     taker.add_agents(len(known), fresh)
     known |= {name: i for i, name in enumerate(fresh, len(known))}
     here = np.array([known[names[i]] for i in number.tolist()], np.int64)
-    agents = agents_at_rest(taker, settings)
-    agents.put_rows(here, agents_at_rest(giver, settings).rows(number))
-    for chunk in agents.dirty_chunks():
-        taker.put_chunk("agents", chunk, agents.snapshot_chunk(chunk, copy=False))
+    agents, saved = agents_at_rest(taker, settings)
+    agents.put_rows(here, agents_at_rest(giver, settings)[0].rows(number))
+    saved.save_whole(taker, agents)
     homes = home_partitions(taker)
     homes[here] = partition
     put_home_partitions(taker, homes)
@@ -58,14 +58,16 @@ def copy_agents(
     return here, {"ledger_rows": rows, "samples_waiting": waiting, **told}
 
 
-def agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
-    """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release."""
-    agents = Agents(settings, _no_noise())
+def agents_at_rest(store: Store, settings: AgentsSettings) -> tuple[Agents, SavedAgents]:
+    """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release.
+
+    Then what saves them.
+    """
+    agents, saved = Agents(settings, _no_noise()), SavedAgents()
     agents.add_agents(store.agents())
-    for chunk, columns in store.chunks("agents"):
-        agents.restore_chunk(chunk, columns)
+    saved.restore(store, agents)
     agents.mark_clean()
-    return agents
+    return agents, saved
 
 
 def _no_noise() -> KeyedNoise:
@@ -75,12 +77,11 @@ def _no_noise() -> KeyedNoise:
 
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
     """Forget the state of agents that live elsewhere; their names and ledger rows stay, as what was released here."""
-    agents = agents_at_rest(giver, settings)
+    agents, saved = agents_at_rest(giver, settings)
     fresh = Agents(settings, _no_noise())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
-    for chunk in agents.dirty_chunks():
-        giver.put_chunk("agents", chunk, agents.snapshot_chunk(chunk, copy=False))
+    saved.save_whole(giver, agents)
     homes = home_partitions(giver)
     homes[number] = -1
     put_home_partitions(giver, homes)

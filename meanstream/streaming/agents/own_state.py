@@ -10,6 +10,7 @@ from typing import Any
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import OwnSamples
+from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.state_store import Store
@@ -72,8 +73,7 @@ def read_own_state(path: Path, settings: AgentsSettings, known: OwnState | None 
         # A copy to read: it releases nothing, so its noise is never asked for.
         agents = Agents(settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none"))
         agents.add_agents(store.agents())
-        for chunk, columns in store.chunks("agents"):
-            agents.restore_chunk(chunk, columns)
+        SavedAgents().restore(store, agents)
     finally:
         store.close()
     return OwnState(names=agents.names, own=agents.own(), event_time=state["event_time"], commit=commit)

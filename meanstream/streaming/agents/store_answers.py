@@ -21,6 +21,7 @@ from meanstream.streaming.agents.agents_releases import restore_own_releases
 from meanstream.streaming.agents.covariates_file import read_covariates_file
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
+from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
@@ -106,8 +107,7 @@ class StoreAnswers:
             # A copy to read: it releases nothing, so its noise is never asked for.
             agents = Agents(settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none"))
             agents.add_agents(store.agents())
-            for chunk, columns in store.chunks("agents"):
-                agents.restore_chunk(chunk, columns)
+            SavedAgents().restore(store, agents)
             followed = FollowedReleases(settings)
             followed.restore(state["variance"], agents.latest())
             restore_own_releases(store, followed)

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -227,11 +228,10 @@ class Intake:
             fresh = np.zeros(len(of_code), np.bool_)
             fresh[samples.agent[number < 0]] = True
             codes = np.flatnonzero(fresh)
-            names = [samples.names[code] for code in codes.tolist()]
-            new = [name for name in dict.fromkeys(names) if name not in self._numbers]
-            self._numbers.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
-            self.names.extend(new)
-            of_code[codes] = [self._numbers[name] for name in names]
+            known, before = self._numbers, len(self._numbers)
+            names = map(samples.names.__getitem__, codes.tolist())
+            of_code[codes] = [known.setdefault(name, len(known)) for name in names]
+            self.names.extend(reversed(list(islice(reversed(known), len(known) - before))))
             number = of_code[samples.agent]
             self._warn_full()
         return number

@@ -92,6 +92,9 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._positions: dict[str, Position] = {}
         self._active: tuple[int, ...] = ()
         self.history: KeptHistory | None = None
+        self._since = 0  # records that were read since the last commit
+        self._rejects = Rejects()  # of these
+        self._committed = time.monotonic()
         self._resumed = False
         self._ended = False  # the last commit took in the end of a bounded source
 
@@ -102,7 +105,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             self.resume()
         self._deliver(stop, ended=self._ended)
         self._report()
-        while not stop():
+        while self._since or not stop():
             began = time.perf_counter()
             self.delivery.hear()
             with crash_step(CrashPoint.READ_BATCH, self._crash):
@@ -117,8 +120,10 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
                 self.health.turned()
                 self._clock.sleep(self._options.poll)
                 continue
-            self._turn(batch, stop, ended=False)
-            self._report(began)
+            if self._turn(batch, stop, ended=False):
+                self._report(began)
+            else:
+                self.health.turned()
         self.health.stopping()
         if self.history is not None:
             with self._store.transaction():
@@ -180,15 +185,30 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         if kept is not None:
             self._store.put_state(HISTORY, kept)
 
-    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
+    def _may_wait(self, read: int, lag: int | None) -> bool:  # noqa: ARG002 - an engine's answer may depend on them
+        """Say whether a commit may take in more than a batch of that many records, and write less.
+
+        `lag` is the number of records that the source holds beyond it, where it is known.
+        """
+        return False
+
+    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> bool:
+        """Take a batch in, commit and deliver; say whether it was committed."""
+        read = len(batch.samples) + len(batch.rejects)
         with crash_step(CrashPoint.UPDATE_AGENTS, self._crash):
             taken = self._take_in(batch, ended=ended)
+        self._since += read
+        self._rejects.extend(batch.rejects)
+        if not ended and self._may_wait(read, batch.lag) and not stop():
+            return False
         with crash_step(CrashPoint.COMMIT, self._crash):
-            self._commit(batch.position, taken, batch.rejects, ended=ended)
+            self._commit(batch.position, taken, self._rejects, ended=ended)
+        self._since, self._rejects, self._committed = 0, Rejects(), time.monotonic()
         self._active, self._ended = batch.active, ended
         if isinstance(self._source, KnowsOffsets):
             self._source.commit(batch.position)
         self._deliver(stop, ended=ended)
+        return True
 
     def _report(self, began: float | None = None) -> None:
         """Tell anyone who watches that all is committed and delivered, after a turn that began then."""

@@ -23,7 +23,7 @@ class EngineOptions:
     Parameters
     ----------
     batch_size : int
-        Greatest number of samples per turn, hence per commit.
+        Greatest number of samples per turn; a commit may take several turns where there are many agents.
     allowed_lateness : float
         How far a sample's event time may lie behind the newest one, in seconds. Releases wait for it. Of rounds without
         end: how long a window stays open behind its end by the clock.

@@ -180,7 +180,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
         self.delivery.deliver_committed(stop)
 
-    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
+    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> bool:
         """Take a batch in, and then one window, or stage, after the other, each in a commit of its own.
 
         **Privacy.** Windows that end in one batch would otherwise leave together, and those of two batches apart: where
@@ -193,6 +193,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             super()._turn(nothing, stop, ended=ended)
             answers += self.stats.answers_of_turn
         self.stats.answers_of_turn = answers
+        return True
 
     def _rounds(self, reached: int, now: float, *, patient: bool) -> Outcome:
         """Run the round of the first window that has ended; or begin it; or go on with one that can."""

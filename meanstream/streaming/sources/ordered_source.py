@@ -42,6 +42,7 @@ class OrderedSource:
 
     bounded = True
     in_order = True
+    at_hand = True
 
     def __init__(self, source: Source, *, max_rows: int = MAX_ROWS, cut: float | None = None) -> None:
         self.name = source.name

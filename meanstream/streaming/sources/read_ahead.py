@@ -22,6 +22,7 @@ class ReadAhead:
     """
 
     bounded = True
+    at_hand = True
 
     def __init__(self, source: Source) -> None:
         self.name = source.name

@@ -140,6 +140,13 @@ class InOrder(Protocol):
 
 
 @runtime_checkable
+class AtHand(Protocol):
+    """A source that lies there whole, as a file does: nobody has to wait for its next batch, or for its end."""
+
+    at_hand: bool
+
+
+@runtime_checkable
 class Holds(Protocol):
     """A source that can be read to where it ends at a moment, and no further until that is wanted."""
 

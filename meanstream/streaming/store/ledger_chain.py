@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+
 START = bytes(32)
 """What stands before the first row."""
 
-_NUMBERS = struct.Struct(">qqqqdq").pack
+SEGMENT = 4096
+"""Rows after which the chain takes a step."""
+
+_NUMBERS = [(name, ">i8") for name in ("seq", "release_index", "input_version", "charge")] + [("time", ">f8")]
+_LENGTHS = [("name", ">i8"), ("output", ">i8")]
+_ROW = np.dtype(_NUMBERS + _LENGTHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +55,68 @@ class LedgerColumns:
         """Give the columns, in the order in which they are saved."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
+    def part(self, rows: slice) -> LedgerColumns:
+        """Select rows that follow each other."""
+        return LedgerColumns(*(column[rows] for column in self.columns()))
 
-def chain_links(before: bytes, rows: LedgerColumns, names: Sequence[bytes]) -> list[bytes]:
-    """Give the chain's value at each row.
 
-    It is the SHA-256 of the value before it; then of row number, release index, input version and charge as signed
-    64-bit integers, the time as a 64-bit float and the length of the agent's name as an integer, all big-endian; then
-    of the name and the output. So the last value stands for everything that was ever charged.
+class LedgerChain:
+    """The chain's value, as rows are added.
 
+    A segment is 4096 rows, counted from the first. A value is the SHA-256 of the value at the segment's begin and of
+    three SHA-256 digests of its rows so far: of their numbers, of their agents' names, and of their outputs. A row's
+    numbers are row number, release index, input version and charge as signed 64-bit integers, the time as a 64-bit
+    float, and the lengths of name and output in bytes as integers, all big-endian. So the last value stands for
+    everything that was ever charged, however many rows were added at a time.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows so far; no segment has begun that is not complete.
+    value : bytes
+        The chain's value there.
+
+    Notes
+    -----
     **Privacy.** Agents are numbered in the order in which they are first seen. In rounds that order is private, and the
-    chain's value is not: their names alone are in it.
+    chain's value is not: their names alone are in it. The same holds for the number of rows in a commit.
 
     Examples
     --------
     >>> rows = LedgerColumns([1, 2], [0, 0], [1, 2], [7, 8], [1, 1], [0.0, 1.0], [b"one", b"two"])
-    >>> first, second = chain_links(START, rows, [b"ann"])
-    >>> len(second), chain_links(START, rows, [b"bob"])[0] == first
-    (32, False)
+    >>> chain, other, apart = LedgerChain(), LedgerChain(), LedgerChain()
+    >>> chain.extend(rows, [b"ann"])
+    >>> other.extend(rows, [b"bob"])
+    >>> for part in (slice(0, 1), slice(1, 2)):
+    ...     apart.extend(rows.part(part), [b"ann"])
+    >>> chain.value == other.value, chain.value == apart.value
+    (False, True)
     """
-    name = [names[a] for a in rows.agent]
-    columns: Any = (rows.release_index, rows.input_version, rows.charge, rows.time, map(len, name))
-    chain, link = [], before
-    for number, who, output in zip(map(_NUMBERS, rows.seq, *columns), name, rows.output, strict=True):
-        link = sha256(link + number + who + output).digest()
-        chain.append(link)
-    return chain
+
+    def __init__(self, rows: int = 0, value: bytes = START) -> None:
+        self.rows = rows
+        self.value = value
+        self._begin()
+
+    @property
+    def room(self) -> int:
+        """Rows up to the segment's end."""
+        return SEGMENT - self.rows % SEGMENT
+
+    def extend(self, rows: LedgerColumns, names: Sequence[bytes]) -> None:
+        """Add rows, at most those that there is room for; `names` are those of all agents, by number."""
+        name = [names[a] for a in np.asarray(rows.agent).tolist()]
+        numbers = np.empty(len(rows), _ROW)
+        for field, _ in _NUMBERS:
+            numbers[field] = getattr(rows, field)
+        for field, texts in (("name", name), ("output", rows.output)):
+            numbers[field] = np.fromiter(map(len, texts), np.int64, len(rows))
+        for digest, data in zip(self._digests, (numbers.tobytes(), *map(b"".join, (name, rows.output))), strict=True):
+            digest.update(data)
+        self.rows += len(rows)
+        self.value = sha256(self._start + b"".join(digest.digest() for digest in self._digests)).digest()
+        if self.room == SEGMENT:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._start, self._digests = self.value, (sha256(), sha256(), sha256())

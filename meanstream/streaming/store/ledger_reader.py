@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.store.database import DamagedStoreError, Database
 from meanstream.streaming.store.ledger_blocks import joined_ledger_rows, unpack_ledger_rows
-from meanstream.streaming.store.ledger_chain import START, LedgerColumns, chain_links
+from meanstream.streaming.store.ledger_chain import SEGMENT, START, LedgerChain, LedgerColumns
 from meanstream.streaming.store.store_tables import StoreTables
-
-BLOCK = 4096
-"""Rows that are read, or written, at a time."""
 
 HEAD = "ledger"
 """Name of the state that says where the ledger ends."""
-
-_EVERY = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +46,10 @@ class LedgerHead:
 
 @dataclass(frozen=True, slots=True)
 class LedgerBlock:
-    """Rows, one after the other, and the chain's value at each."""
+    """Rows, one after the other, and the chain's value by the row numbers at which rows were written together."""
 
     rows: LedgerColumns
-    chain: Sequence[bytes]
-
-
-class _Part(NamedTuple):
-    """Rows of a stored block, and the chain's value that is stored with it."""
-
-    rows: LedgerColumns
-    chain: bytes
+    chain: Mapping[int, bytes]
 
 
 class LedgerFaultError(DamagedStoreError):
@@ -91,35 +79,45 @@ class LedgerReader:
 
     def check_end(self) -> None:
         """Compare where the last block ends with what the last commit said."""
-        self._compare_end(*self._end_before(None))
+        rows = self._database.rows("SELECT last, chain FROM ledger ORDER BY last DESC LIMIT 1")
+        self._compare_end(*(rows[0] if rows else (0, START)))
 
     def verified(self, seq: int = 0) -> Iterator[LedgerBlock]:
         """Give the rows with a sequence number greater than `seq`, in order and in blocks."""
         if seq > self.head().rows:
             self._compare_end(seq, None)
-        end, link = self._end_before(seq)
-        query = "SELECT last, chain, data FROM ledger WHERE last > ? ORDER BY last"
-        before, parts = end, list[_Part]()
-        for ((last, chain, data),) in self._database.blocks(query, (end,)):
-            parts.append(_Part(self._unpacked(end, last, data), chain))
-            end = last
-            if end - before >= BLOCK:
-                yield _after(seq, self._followed(link, parts))
-                before, link, parts = end, chain, []
-        if parts:
-            yield _after(seq, self._followed(link, parts))
-            link = parts[-1].chain
-        self._compare_end(end, link)
+        yield from self._blocks_after(seq, self._chain_before(seq))
 
     def fault(self, row: int, what: str = "") -> LedgerFaultError:
         """Say that a row is not what was written."""
         return LedgerFaultError(str(self._database.damage(f"row {row}{what} of the ledger")), row)
 
-    def _end_before(self, seq: int | None) -> tuple[Any, Any]:
-        """Give where the last block ends that has no row after `seq`, and the chain's value there."""
-        query = "SELECT last, chain FROM ledger WHERE last <= ? ORDER BY last DESC LIMIT 1"
-        found = self._database.rows(query, (_EVERY if seq is None else seq,))
-        return found[0] if found else (0, START)
+    def _chain_before(self, seq: int) -> LedgerChain:
+        """Give the chain at the begin of the segment that row `seq + 1` belongs to."""
+        begin = seq - seq % SEGMENT
+        if not begin:
+            return LedgerChain()
+        stored = self._database.one("SELECT chain FROM ledger WHERE last = ?", (begin,))
+        if stored is None:
+            raise self.fault(begin)
+        return LedgerChain(begin, stored)
+
+    def _blocks_after(self, seq: int, chain: LedgerChain) -> Iterator[LedgerBlock]:
+        """Follow a chain to the end of the ledger, and give the rows after `seq`."""
+        parts, ends = list[LedgerColumns](), dict[int, bytes]()
+        query = "SELECT last, chain, data FROM ledger WHERE last > ? ORDER BY last"
+        for ((last, stored, data),) in self._database.blocks(query, (chain.rows,)):
+            rows = self._unpacked(chain.rows, last, data)
+            self._follow(chain, rows, stored)
+            if last > seq:
+                parts.append(rows.part(slice(max(0, seq + 1 - rows.seq[0]), None)))
+                ends[last] = stored
+            if parts and chain.room == SEGMENT:
+                yield LedgerBlock(joined_ledger_rows(parts), ends)
+                parts, ends = [], {}
+        if parts:
+            yield LedgerBlock(joined_ledger_rows(parts), ends)
+        self._compare_end(chain.rows, chain.value)
 
     def _unpacked(self, end: int, last: int, data: bytes) -> LedgerColumns:
         """Read a block that follows on row `end`."""
@@ -131,17 +129,16 @@ class LedgerReader:
             raise self._block_fault(end + 1, last)
         return rows
 
-    def _followed(self, link: bytes, parts: list[_Part]) -> LedgerBlock:
-        """Compute the chain over rows; it must come to what is stored at the end of each block."""
-        chain: list[bytes] = []
-        for rows, stored in parts:
-            try:
-                chain += chain_links(chain[-1] if chain else link, rows, self._tables.encoded_names())
-            except IndexError:  # a number of no agent
-                raise self._block_fault(rows.seq[0], rows.seq[-1]) from None
-            if chain[-1] != stored:
-                raise self._block_fault(rows.seq[0], rows.seq[-1])
-        return LedgerBlock(joined_ledger_rows([rows for rows, _ in parts]), chain)
+    def _follow(self, chain: LedgerChain, rows: LedgerColumns, stored: bytes) -> None:
+        """Add rows of a stored block to the chain, which must come to what is stored with them."""
+        try:
+            fits = len(rows) <= chain.room
+            if fits:
+                chain.extend(rows, self._tables.encoded_names())
+        except IndexError:  # a number of no agent
+            fits = False
+        if not fits or chain.value != stored:
+            raise self._block_fault(rows.seq[0], rows.seq[-1])
 
     def _block_fault(self, first: int, last: int) -> LedgerFaultError:
         """Say that a block is not what was written: which of its rows, nothing can say."""
@@ -156,14 +153,6 @@ class LedgerReader:
         if seq == head.rows:
             raise self.fault(seq)
         raise self.fault(min(seq, head.rows) + 1, " (missing)" if seq < head.rows else " (added)")
-
-
-def _after(seq: int, block: LedgerBlock) -> LedgerBlock:
-    """Leave out rows up to a number, where a block begins before it."""
-    skip = max(0, seq + 1 - block.rows.seq[0])
-    if not skip:
-        return block
-    return LedgerBlock(LedgerColumns(*(column[skip:] for column in block.rows.columns())), block.chain[skip:])
 
 
 def next_ledger_indexes(agent: Ints, charged: Ints) -> Ints:

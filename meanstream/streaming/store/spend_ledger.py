@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +12,14 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.ledger_blocks import pack_ledger_rows
-from meanstream.streaming.store.ledger_chain import LedgerColumns, chain_links
-from meanstream.streaming.store.ledger_reader import BLOCK, HEAD, LedgerReader, next_ledger_indexes
+from meanstream.streaming.store.ledger_chain import LedgerChain, LedgerColumns
+from meanstream.streaming.store.ledger_reader import HEAD, LedgerReader, next_ledger_indexes
 from meanstream.streaming.store.store_tables import StoreTables
 
 CHUNK = 4096
 """Agents whose numbers of charges are saved together."""
 
 _SPENT = "spent"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +68,7 @@ class Ledger(LedgerReader):
         self._spent: Ints | None = None
         self._recent: tuple[int, Sequence[bytes]] = (0, [])  # outputs of the last charge, and the row before them
         self._charged = _Charged()
+        self._chain: LedgerChain | None = None
 
     def charge(self, rows: LedgerRows) -> list[int]:
         """Write new rows; return which entries were refused."""
@@ -78,7 +77,7 @@ class Ledger(LedgerReader):
         agent, index = np.array(rows.agent, np.int64), np.array(rows.release_index, np.int64)
         new = self._new(agent, index)
         if new.any():
-            self._append(rows, np.flatnonzero(new))
+            self._append(rows, agent, index, np.flatnonzero(new))
             self._count(agent[new])
         again = np.flatnonzero(~new)
         refused = self._refused(rows, agent, index, again) if len(again) else []
@@ -127,6 +126,7 @@ class Ledger(LedgerReader):
         self._head = self._spent = None
         self._recent = (0, [])
         self._charged = _Charged()
+        self._chain = None
 
     # -- internals -------------------------------------------------------------------------------------------
 
@@ -149,10 +149,14 @@ class Ledger(LedgerReader):
         require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
         require(int(index.min()) >= 1, "release_index", "be at least 1", int(index.min()))
         spent = self._counts(known)
-        new = np.zeros(len(agent), np.bool_)
-        new[np.unique(_keys(agent, index), return_index=True)[1]] = True
-        new &= index > spent[agent]
-        wrong = np.flatnonzero(new)[index[new] != next_ledger_indexes(agent[new], spent)]
+        new = index > spent[agent]
+        once = int(np.bincount(agent).max()) == 1
+        if not once:
+            first = np.zeros(len(agent), np.bool_)
+            first[np.unique(_keys(agent, index), return_index=True)[1]] = True
+            new &= first
+        following = spent[agent[new]] + 1 if once else next_ledger_indexes(agent[new], spent)
+        wrong = np.flatnonzero(new)[index[new] != following]
         if len(wrong):
             raise ValueError(
                 f"release_index must be the next one of agent {agent[wrong[0]]}, got {index[wrong[0]]} after "
@@ -160,26 +164,30 @@ class Ledger(LedgerReader):
             )
         return new
 
-    def _append(self, rows: LedgerRows, which: Ints) -> None:
+    def _append(self, rows: LedgerRows, agent: Ints, index: Ints, which: Ints) -> None:
         head, n = self.head(), len(which)
-        output = _taken(rows.output, which)
-        new = LedgerColumns(
-            seq=range(head.rows + 1, head.rows + 1 + n),
-            agent=_taken(rows.agent, which),
-            release_index=_taken(rows.release_index, which),
-            input_version=_taken(rows.input_version, which),
-            charge=[1] * n,
-            time=_taken(rows.time, which),
-            output=output,
-        )
-        link, names = head.chain, self._tables.encoded_names()
-        for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
-            block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
-            link = chain_links(link, block, names)[-1]
-            values = (block.seq[-1], link, pack_ledger_rows(block))
+        version, time = np.array(rows.input_version, np.int64), np.array(rows.time, np.float64)
+        seq, charge = np.arange(head.rows + 1, head.rows + 1 + n), np.ones(n, np.int64)
+        output = rows.output if n == len(rows) else [rows.output[i] for i in which.tolist()]
+        columns: Any = (seq, agent[which], index[which], version[which], charge, time[which], output)
+        new = LedgerColumns(*columns)
+        chain, names, size = self._at_end(), self._tables.encoded_names(), head.size
+        while chain.rows < head.rows + n:  # a block holds no rows of two segments
+            first = chain.rows - head.rows
+            block = new.part(slice(first, first + chain.room))
+            chain.extend(block, names)
+            values = (chain.rows, chain.value, pack_ledger_rows(block))
             self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
-        size = head.size + sum(map(len, output))
-        self._head, self._recent = replace(head, rows=head.rows + n, chain=link, size=size), (head.rows, output)
+            size += sum(map(len, block.output))
+        self._head, self._recent = replace(head, rows=chain.rows, chain=chain.value, size=size), (head.rows, output)
+
+    def _at_end(self) -> LedgerChain:
+        """Give the chain as it is at the end of the ledger."""
+        if self._chain is None:
+            self._chain = chain = self._chain_before(self.head().rows)
+            for _ in self._blocks_after(chain.rows, chain):
+                pass
+        return self._chain
 
     def _count(self, agent: Ints) -> None:
         """Save the numbers of charges of these agents."""
@@ -222,10 +230,6 @@ class _Charged:
         self._keys, self._versions = [known[order]], [versions[order]]
         at = np.minimum(np.searchsorted(self._keys[0], keys), len(known) - 1)
         return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
-
-
-def _taken(column: Sequence[T], which: Ints) -> Sequence[T]:
-    return column if len(which) == len(column) else [column[i] for i in which.tolist()]
 
 
 def _keys(agent: Ints, index: Ints) -> Ints:

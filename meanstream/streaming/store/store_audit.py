@@ -71,16 +71,15 @@ class _Prefix:
     def __init__(self, noted: NotedLedger) -> None:
         self._noted = noted
         self._rows = 0
-        self._at_rows = START  # the chain's value at the noted number of rows
+        self._at_rows = START if noted.rows == 0 else None  # the chain's value at the noted number of rows
         self._found = noted.head in (None, START)
 
     def take(self, block: LedgerBlock) -> None:
         """Take rows."""
         rows, head = self._noted.rows, self._noted.head
-        if rows is not None and self._rows < rows <= self._rows + len(block.chain):
-            self._at_rows = block.chain[rows - self._rows - 1]
-        self._found = self._found or head in block.chain
-        self._rows += len(block.chain)
+        self._at_rows = block.chain.get(-1 if rows is None else rows, self._at_rows)
+        self._found = self._found or head in block.chain.values()
+        self._rows += len(block.rows)
 
     def check(self) -> None:
         """Say whether the rows that went by begin with what was noted."""
@@ -88,6 +87,7 @@ class _Prefix:
         if rows is not None and rows > self._rows:
             raise OtherLedgerError(f"ledger must have at least the {rows} rows that were noted, got {self._rows}")
         if rows is not None and head is not None and self._at_rows != head:
-            raise OtherLedgerError(f"ledger must have the noted head at row {rows}, got {self._at_rows.hex()}")
+            found = "no head" if self._at_rows is None else self._at_rows.hex()
+            raise OtherLedgerError(f"ledger must have the noted head at row {rows}, got {found}")
         if not self._found:
             raise OtherLedgerError(f"ledger must have had the noted head at one of its {self._rows} rows, got none")

@@ -122,6 +122,8 @@ class StoreTables:
         rows = [(first + i, msgspec.json.encode(names[i : i + NAMES])) for i in starts]
         self._database.insert("INSERT INTO agents VALUES (?, ?)", rows)
         self._add("agents", _name_mark, rows)
+        if not first:
+            self._encoded_names = []  # there were none: what was just written is not read back
         if self._encoded_names is not None:
             self._encoded_names += [name.encode() for name in names]
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.streaming.agents import agents_engine
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
@@ -179,6 +180,93 @@ def test_more_samples_of_the_same_source_are_taken_up(finished: Any) -> None:
     assert stats.accepted == 60
     assert len(finished.lines("releases")) > released
     assert finished.events("estimates")[-4]["n"] == 90
+
+
+@pytest.fixture
+def rare_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two agents are many: a commit waits for several batches."""
+    monkeypatch.setattr(agents_engine, "MANY_AGENTS", 2)
+
+
+def at_hand(n: int = 120) -> ScriptedSource:
+    """Samples that lie there whole, as in a file; some records cannot be read."""
+    source = Spoiled(samples(n))
+    source.at_hand = True  # type: ignore[attr-defined]
+    return source
+
+
+@pytest.mark.usefixtures("rare_commits")
+def test_commits_that_wait_for_more_batches_let_the_same_out(reference: Any, new_world: Callable[[str], Any]) -> None:
+    world = new_world("rare")
+    world.options = replace(world.options, refresh=None)
+    stats = world.run(at_hand())
+    assert stats.commits < 8
+    assert sorted(world.lines("releases")) == sorted(reference.lines("releases"))
+    assert world.lines("estimates")[-4:] == reference.lines("estimates")[-4:]
+    assert sorted(world.lines("dead_letters")) == sorted(reference.lines("dead_letters"))
+
+
+@pytest.mark.usefixtures("rare_commits")
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_before_a_commit_of_several_batches_nothing_is_lost(
+    point: CrashPoint, new_world: Callable[[str], Any]
+) -> None:
+    def world_of(name: str) -> Any:
+        world = new_world(name)
+        world.options = replace(world.options, refresh=None)
+        return world
+
+    whole = world_of("whole")
+    whole.run(at_hand())
+    for number, moment in enumerate(Moment):
+        world = world_of(f"killed-{number}")
+        with suppress(Died):
+            world.run(at_hand(), crash=DieAt(point, moment, 1 + number))
+        world.run(at_hand())
+        assert world.files() == whole.files()
+        assert ledger(world.folder) == ledger(whole.folder)
+
+
+class Lagging(ScriptedSource):
+    """Gives five samples at a time, and says how many it still holds, as a topic does."""
+
+    def next_batch(self, max_samples: int) -> Batch:
+        return replace(super().next_batch(min(max_samples, 5)), lag=len(self.script) - self._at)
+
+
+@pytest.mark.usefixtures("rare_commits")
+def test_what_a_topic_holds_is_waited_for_a_moment_only(
+    new_world: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits, worlds = [], []
+    for seconds in (1e9, 0.0):
+        monkeypatch.setattr(agents_engine, "LONGEST_WAIT", seconds)
+        worlds.append(new_world(f"lagging-{seconds}"))
+        worlds[-1].options = replace(worlds[-1].options, refresh=None)
+        commits.append(worlds[-1].run(Lagging(samples())).commits)
+    assert commits[0] <= 6  # 32 records of four agents, or what there is
+    assert commits[1] == 25  # of each batch, and the end
+    one, other = (sorted(world.lines("releases")) for world in worlds)
+    assert one == other
+    assert worlds[0].lines("estimates") == worlds[1].lines("estimates")
+
+
+@pytest.mark.usefixtures("rare_commits")
+@pytest.mark.parametrize("refresh", [0.0, 20.0])
+def test_where_answers_are_given_on_the_way_no_commit_waits(refresh: float, new_world: Callable[[str], Any]) -> None:
+    world = new_world("answers")
+    world.options = replace(world.options, refresh=refresh)
+    assert world.run(at_hand()).commits == 9  # of sixteen samples each, and the end
+
+
+@pytest.mark.usefixtures("rare_commits")
+def test_a_stop_between_commits_commits_what_was_read(new_world: Callable[[str], Any]) -> None:
+    world = new_world("stopped")
+    world.options = replace(world.options, refresh=None)
+    left = iter([False, False])
+    stats = world.run(at_hand(), stop=lambda: next(left, True))
+    assert stats.commits == 1
+    assert stats.events == stats.accepted + stats.rejected.total() > world.options.batch_size
 
 
 PROGRAM = """

@@ -53,7 +53,7 @@ def begun(world: Any) -> Any:
 
 def at_rest(world: Any) -> Agents:
     with closing(Store.read(world.folder / "s.db")) as store:
-        return agents_at_rest(store, world.settings)
+        return agents_at_rest(store, world.settings)[0]
 
 
 def secrets_of(world: Any) -> Iterator[bytes]:

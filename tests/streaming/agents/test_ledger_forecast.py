@@ -21,8 +21,8 @@ def grown(folder: Path, rows: int) -> None:
 
 
 def test_it_follows_a_ledger_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("ledger_reader", "spend_ledger"):
-        monkeypatch.setattr(f"meanstream.streaming.store.{place}.BLOCK", 3)
+    for place in ("ledger_reader", "ledger_chain"):
+        monkeypatch.setattr(f"meanstream.streaming.store.{place}.SEGMENT", 3)
     monkeypatch.setattr(module, "BLOCKS", 1)
     grown(tmp_path, 160)
     store = tmp_path / "state.db"
@@ -39,7 +39,7 @@ def test_it_follows_a_ledger_that_grows(tmp_path: Path, monkeypatch: pytest.Monk
     assert newest.summary == agents_budgets(store, foretell=True).forecast
     assert newest.summary is not None
     assert len(newest.days) == newest.summary.agents == 4
-    monkeypatch.undo()
+    monkeypatch.setattr(module, "BLOCKS", 64)  # all of it at once
     text = Metrics(settings=own_settings(store), health=EngineHealth(), store=store).exposition().decode()
     assert "meanstream_budget_left_seconds_gcount" in text
 

@@ -7,6 +7,7 @@ import sqlite3
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,18 +149,49 @@ def test_any_order_of_asking_charges_each_release_once(
     assert audit_ledger(folder / "s.db").rows == sum(map(len, made))
 
 
+def value_by_hand(rows: list[tuple[Any, ...]]) -> bytes:
+    """The chain's value after rows of (number, agent, index, version, charge, time, output), from its description."""
+    value = START
+    for first in range(0, len(rows), 4096):
+        segment = rows[first : first + 4096]
+        names = [NAMES[agent].encode() for _, agent, *_ in segment]
+        numbers = b"".join(
+            struct.pack(">4qd2q", seq, *numbers, time, len(name), len(output))
+            for (seq, _, *numbers, time, output), name in zip(segment, names, strict=True)
+        )
+        parts = (numbers, b"".join(names), b"".join(row[-1] for row in segment))
+        value = hashlib.sha256(value + b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+    return value
+
+
 def test_the_chain_is_what_its_description_says(filled: Path) -> None:
     """Computed by hand from the rows, as an auditor would; each block of the table ends with the value there."""
-    chain, at = START, dict[int, bytes]()
-    for seq, agent, *numbers, time, output, stored in stored_rows(filled):
-        name = NAMES[agent].encode()
-        chain = hashlib.sha256(chain + struct.pack(">4qdq", seq, *numbers, time, len(name)) + name + output).digest()
-        assert stored == chain
-        at[seq] = chain
+    found = [row[:-1] for row in stored_rows(filled)]
     connection = sqlite3.connect(filled)
-    assert connection.execute("SELECT last, chain FROM ledger").fetchall() == [(last, at[last]) for last in (4, 7, 11)]
+    ends = [(last, value_by_hand(found[:last])) for last in (4, 7, 11)]
+    assert connection.execute("SELECT last, chain FROM ledger").fetchall() == ends
     connection.close()
-    assert audit_ledger(filled) == LedgerReport(rows=11, agents=3, head=chain)
+    assert audit_ledger(filled) == LedgerReport(rows=11, agents=3, head=ends[-1][1])
+
+
+def test_the_chain_does_not_hang_on_what_was_charged_together(tmp_path: Path) -> None:
+    """Segments end where they do, also within a commit; a store that is opened again goes on within one."""
+    heads, every = [], [(a, i) for i in range(1, 2800) for a in (0, 1, 2)]
+    for size in (len(every), 3000, 4096):
+        (tmp_path / str(size)).mkdir()
+        for first in range(0, len(every), size):
+            store = open_store(tmp_path / str(size))
+            if not first:
+                with store.transaction():
+                    store.add_agents(0, NAMES)
+            agent, index = zip(*every[first : first + size], strict=True)
+            assert charge(store, rows(list(agent), list(index))) == []
+            assert store.ledger.after(first + 1)[0] == b"release %d of %d" % (index[1], agent[1])
+            store.close()
+        path = tmp_path / str(size) / "s.db"
+        heads.append(audit_ledger(path).head)
+        assert heads[-1] == value_by_hand([row[:-1] for row in stored_rows(path)])
+    assert len(set(heads)) == 1
 
 
 def test_the_chain_does_not_tell_who_was_seen_first(tmp_path: Path) -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from meanstream.streaming.store.ledger_chain import LedgerChain
 from meanstream.streaming.store.state_store import Store
 
 
 def stored_rows(path: Path) -> list[tuple[Any, ...]]:
-    """Number, agent, index, input version, charge, time, output and the chain's value of each row."""
-    store = Store.read(path)
+    """Number, agent, index, input version, charge, time, output and the chain's value after each row."""
+    store, chain, values = Store.read(path), LedgerChain(), list[bytes]()
     try:
-        return [
-            row for block in store.ledger.verified() for row in zip(*block.rows.columns(), block.chain, strict=True)
-        ]
+        rows, stored = [], dict[int, bytes]()
+        for block in store.ledger.verified():
+            rows += zip(*block.rows.columns(), strict=True)
+            stored.update(block.chain)
+            for at in range(len(block.rows)):
+                chain.extend(block.rows.part(slice(at, at + 1)), store.encoded_names())
+                values.append(chain.value)
+        assert all(values[row - 1] == value for row, value in stored.items())
+        return [(*row, value) for row, value in zip(rows, values, strict=True)]
     finally:
         store.close()

@@ -1,0 +1,77 @@
+"""The state of agents in a store: whole chunks, and the rows that have changed since these were written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meanstream.operators.agents.agents import CHUNK, Agents
+from meanstream.operators.records import Ints
+from meanstream.streaming.store.state_store import Store
+
+AGENTS, CHANGED = "agents", "changed agents"
+"""Kinds of chunks: of 1024 agents each, and of the agents that a commit has changed."""
+FEW = 8
+"""A commit that changes less than an eighth of the agents in its chunks writes these alone."""
+MOST_PIECES = 64
+"""Commits after which chunks are written whole again; at the latest when half of their agents have changed."""
+
+
+class SavedAgents:
+    """Saves agents in each commit of an engine, and writes little where few of many have changed.
+
+    Examples
+    --------
+    >>> saved = SavedAgents()
+    >>> saved.may_add(np.arange(3), agents=100), saved.may_add(np.arange(30), agents=100)
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._pieces = self._rows = 0
+        self._chunks: set[int] = set()  # of the agents in pieces
+
+    def restore(self, store: Store, agents: Agents) -> None:
+        """Give agents, which have been added, the state of the last commit."""
+        for chunk, columns in store.chunks(AGENTS):
+            agents.restore_chunk(chunk, columns)
+        for _, columns in store.chunks(CHANGED):
+            self._note(columns["agent"])
+            agents.put_rows(columns["agent"], columns)
+
+    def save(self, store: Store, agents: Agents) -> None:
+        """Write what has changed since the last `mark_clean`, within a transaction."""
+        changed = agents.changed()
+        if not self.may_add(changed, agents=agents.n_agents):
+            self.save_whole(store, agents)
+        elif len(changed):
+            store.put_chunk(CHANGED, self._pieces, {"agent": changed, **agents.rows(changed)})
+            self._note(changed)
+
+    def save_whole(self, store: Store, agents: Agents) -> None:
+        """Write whole chunks, and remove from the store what agents had been before."""
+        for chunk in sorted(self._chunks.union(agents.dirty_chunks())):
+            store.put_chunk(AGENTS, chunk, agents.snapshot_chunk(chunk, copy=False))
+        store.drop_chunks(CHANGED, range(self._pieces))
+        self._pieces, self._rows, self._chunks = 0, 0, set()
+
+    def may_add(self, changed: Ints, *, agents: int) -> bool:
+        """Say whether few have changed, and not many with those that are in pieces."""
+        chunks = set(np.unique(changed // CHUNK).tolist())
+        now, ever = (min(len(some) * CHUNK, agents) for some in (chunks, chunks | self._chunks))
+        little = FEW * len(changed) <= now and 2 * (self._rows + len(changed)) <= ever
+        return little and self._pieces < MOST_PIECES
+
+    def _note(self, changed: Ints) -> None:
+        self._pieces += 1
+        self._rows += len(changed)
+        self._chunks.update(np.unique(changed // CHUNK).tolist())
+
+
+def saved_sample_counts(store: Store) -> Ints:
+    """Read how many samples of each agent count, by number."""
+    counts = np.zeros(len(store.agents()), np.int64)
+    for chunk, columns in store.chunks(AGENTS):
+        counts[chunk * CHUNK : chunk * CHUNK + len(columns["count"])] = columns["count"]
+    for _, columns in store.chunks(CHANGED):
+        counts[columns["agent"]] = columns["count"]
+    return counts
