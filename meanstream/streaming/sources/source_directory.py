@@ -71,6 +71,17 @@ class NameDirectory:
         self.names: list[str] = []
         self._codes: dict[bytes, int] = {}
         self._table = NameHashTable()
+        self._texts: dict[str, int] = {}
+
+    def lookup_texts(self, texts: list[str]) -> Ints:
+        """Codes of the agents of these names, as `lookup` gives them: faster where the texts are there already."""
+        first = len(self._texts)
+        self._texts.update(zip(self.names[first:], range(first, len(self.names)), strict=True))
+        codes = np.fromiter(map(self._texts.get, texts, itertools.repeat(-1)), np.int64, len(texts))
+        unknown = np.flatnonzero(codes < 0)
+        if len(unknown):
+            codes[unknown] = self.lookup(pa.array([texts[i] for i in unknown], pa.string()).cast(pa.binary()))
+        return codes
 
     def lookup(self, texts: pa.Array) -> Ints:
         """Codes of the agents of these names, in order; where a name is bad, `NO_NAME` or `NOT_A_NAME`."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import SCHEMA_VERSION
-from meanstream.streaming.sources.decode import RawColumns
+from meanstream.streaming.sources.decode import CODE, RawColumns
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import mapping_kind
 from meanstream.streaming.sources.record_paths import Path, Places
@@ -28,19 +29,21 @@ _NUMBERS: dict[str, Any] = {"value": float, "time": float, "schema_version": Lit
 
 
 class _Layout(NamedTuple):
-    """Type of each field, what reads records, how many quotes each has, what gives the column of each part."""
+    """Type of each field, how many quotes each record has, what reads some, and what gives each part of a sample."""
 
     fields: dict[Path, type]
-    read: Callable[[memoryview], list[Any]]
     quotes: int
-    columns: dict[str, Callable[[list[Any]], pa.Array]]
+    read_one: Callable[[bytes | None], Any]
+    read_lines: Callable[[memoryview], list[Any]]
+    texts: dict[str, Callable[[Any], str]]
+    numbers: dict[str, Callable[[Any], float]]
 
 
 class AlikeRecords:
-    """Reads blocks of records that have exactly the same fields, each a text, a number, or an object of such.
+    """Reads records that have exactly the same fields, each a text, a number, or an object of such.
 
-    All fields are required, and the block has the quotes that they take. So none of them is in a record twice, and no
-    other is there: there would be more. Whatever does not fit is for other parsers.
+    All fields are required, and the records have the quotes that they take together. So none of them is in a record
+    twice, and no other is there: there would be more. Whatever does not fit is for other parsers.
 
     Parameters
     ----------
@@ -52,7 +55,24 @@ class AlikeRecords:
         self._places = places
         self._layout: _Layout | None = None
 
-    def columns(self, block: LineBlock, first: Callable[[], Any]) -> RawColumns | None:
+    def of_values(
+        self, values: Sequence[bytes | None], text: bytes, codes: Callable[[list[str]], Ints]
+    ) -> RawColumns | None:
+        """Read values that have the fields of the last block; None if they have not.
+
+        `text` is all of them, and `codes` gives what stands for names of agents.
+        """
+        layout = self._layout
+        if layout is None or _quotes(text) != layout.quotes * len(values):
+            return None
+        try:
+            records = list(map(layout.read_one, values))
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):  # the last of a tombstone
+            return None
+        agents = codes(list(map(layout.texts["agent"], records)))
+        return {CODE: pa.array(agents), **_columns(layout, records, {"agent"})}
+
+    def of_block(self, block: LineBlock, first: Callable[[], Any]) -> RawColumns | None:
         """Read records, each of which begins with a brace and ends with one; None if they are not alike.
 
         They are alike if they have the fields of those before, or of the first one, which `first` reads.
@@ -62,7 +82,7 @@ class AlikeRecords:
         ValueError
             If some of them are no JSON at all, for any parser.
         """
-        quotes = np.count_nonzero(np.frombuffer(block.data, np.uint8) == _QUOTE)
+        quotes = _quotes(block.data)
         if self._layout is None or quotes != self._layout.quotes * len(block):
             record = first()
             fields = dict(_fields(record))
@@ -72,23 +92,34 @@ class AlikeRecords:
             return None
         parts: list[RawColumns] = []
         for begin in range(0, len(block), TOGETHER):
-            part = _columns(self._layout, block.part(begin, min(begin + TOGETHER, len(block))))
-            if part is None:
+            part = block.part(begin, min(begin + TOGETHER, len(block)))
+            try:
+                records = self._layout.read_lines(part.data)
+            except msgspec.ValidationError:
                 return None
-            parts.append(part)
-        return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise ValueError("some record is no JSON") from None
+            if len(records) != len(part):
+                return None
+            parts.append(_columns(self._layout, records))
+        return joined_columns(parts)
 
 
-def _columns(layout: _Layout, block: LineBlock) -> RawColumns | None:
-    try:
-        records = layout.read(block.data)
-    except msgspec.ValidationError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ValueError("some record is no JSON") from None
-    if len(records) != len(block):
-        return None
-    return {part: column(records) for part, column in layout.columns.items()}
+def joined_columns(parts: Sequence[RawColumns]) -> RawColumns:
+    """Join columns of the same parts; there are some."""
+    return {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
+
+
+def _quotes(text: bytes | memoryview) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == _QUOTE))
+
+
+def _columns(layout: _Layout, records: list[Any], without: Collection[str] = ()) -> RawColumns:
+    texts = [(part, get) for part, get in layout.texts.items() if part not in without]
+    columns = {part: pa.array(list(map(get, records)), pa.string()) for part, get in texts}
+    for part, get in layout.numbers.items():
+        columns[part] = pa.array(np.fromiter(map(get, records), np.float64, len(records)))
+    return columns
 
 
 def _fields(record: Any, path: Path = ()) -> Iterator[tuple[Path, type]]:
@@ -112,16 +143,22 @@ def _layout_of(record: Any, fields: Mapping[Path, type], places: Mapping[str, Pl
         kind = _struct(record, numbers, attributes)
     except ValueError:  # also of msgspec, for a name with an escape
         return None
-    columns: dict[str, Callable[[list[Any]], pa.Array]] = {}
+    decoder, quotes = msgspec.json.Decoder(kind), 2 * len(fields) + 2 * sum(each is str for each in fields.values())
+    read_one = cast("Callable[[bytes | None], Any]", decoder.decode)
+    layout = _Layout(dict(fields), quotes, read_one, decoder.decode_lines, {}, {})
     for part, paths in places.items():
         path = next((path for path in paths if path in fields), ())
-        column = _column(mapping_kind(part), fields.get(path), attributes.get(path, ""))
-        if column is not None:
-            columns[part] = column
-        elif part != "schema_version" or fields.get(path, int) is not int:
+        found, what = fields.get(path), mapping_kind(part)
+        if what == "schema_version":
+            if found not in (int, None):
+                return None
+        elif what in _NUMBERS and found in (int, float):
+            layout.numbers[part] = attrgetter(attributes[path])
+        elif what != "value" and found is str:
+            layout.texts[part] = attrgetter(attributes[path])
+        else:  # also whole numbers as names: for msgspec a number with a point is one
             return None
-    quotes = 2 * len(fields) + 2 * sum(kind is str for kind in fields.values())
-    return _Layout(dict(fields), msgspec.json.Decoder(kind).decode_lines, quotes, columns)
+    return layout
 
 
 def _struct(record: Any, numbers: Mapping[Path, Any], attributes: dict[Path, str], path: Path = ()) -> Any:
@@ -140,16 +177,3 @@ def _struct(record: Any, numbers: Mapping[Path, Any], attributes: dict[Path, str
             kinds.append(_struct(value, numbers, attributes, inner))
     names = {f"f{number}": name for number, name in enumerate(record)}
     return msgspec.defstruct("Record", list(zip(names, kinds, strict=True)), rename=names, gc=False)
-
-
-def _column(kind: str, found: type | None, attribute: str) -> Callable[[list[Any]], pa.Array] | None:
-    """Make what takes the column of a part out of records; None if msgspec does not read it as the others do.
-
-    That is so of whole numbers: a number with a point is one for it.
-    """
-    get = attrgetter(attribute)
-    if kind in ("value", "time") and found in (int, float):
-        return lambda records: pa.array(np.fromiter(map(get, records), np.float64, len(records)))
-    if kind not in ("value", "schema_version") and found is str:
-        return lambda records: pa.array(list(map(get, records)), pa.string())
-    return None

@@ -69,7 +69,7 @@ class JsonFormat:
         self._types = dict(_TYPES)
         if mapping.numbers_in_text:
             self._types["value"] = (int, float, str)
-        self._alike = AlikeRecords(self._places)
+        self.alike = AlikeRecords(self._places)
         self._unique = _unique(frozenset(name for paths in self._places.values() for path in paths for name in path))
 
     def stands_out(self, block: LineBlock) -> Bools | None:
@@ -94,7 +94,7 @@ class JsonFormat:
         """Read all records at once: by msgspec if they are alike, or by pyarrow with the types of the first one."""
         line = block.part(0, 1).lines()[0]
         try:
-            alike = self._alike.columns(block, lambda: self.parse_object(line))
+            alike = self.alike.of_block(block, lambda: self.parse_object(line))
         except ValueError as error:
             raise pa.ArrowInvalid(str(error)) from None
         if alike is not None:
