@@ -17,7 +17,7 @@ from meanstream.streaming.kafka.connection.values import (
     value_sizes,
 )
 from meanstream.streaming.sources.decode import RawColumns
-from meanstream.streaming.sources.formats.alike_records import joined_columns
+from meanstream.streaming.sources.formats.alike_records import TOGETHER, joined_columns
 
 ReadAtOnce = Callable[[list[bytes | None], bytes], RawColumns | None]
 """Reads some values, given their text as well; None if it does not read them."""
@@ -61,16 +61,15 @@ class GatheredMessages:
         partition, offset = _positions(messages)
         self._partition.append(partition)
         self._offset.append(offset)
-        values = cast("list[bytes | None]", list(map(Message.value, messages)))
-        if self._joins:
-            self._join(values)
-        else:
-            self._values += values
+        self._values += cast("list[bytes | None]", list(map(Message.value, messages)))
+        if self._joins and len(self._values) >= TOGETHER:
+            self._join()
         for name, column in message_extras(messages, self._names).items() if self._names else ():
             self._beside[name] += column
 
-    def _join(self, values: list[bytes | None]) -> None:
+    def _join(self) -> None:
         """Read values, or keep their text."""
+        values, self._values = self._values, []
         try:
             text = b"\n".join(values)  # type: ignore[arg-type]  # see below
         except TypeError:  # a tombstone among them
@@ -86,6 +85,8 @@ class GatheredMessages:
 
     def records(self) -> PartitionRecords:
         """Give them all; there are some."""
+        if self._joins and self._values:
+            self._join()
         joined = JoinedValues(np.concatenate(self._size), self._text) if self._size else None
         read = None
         if self._columns:

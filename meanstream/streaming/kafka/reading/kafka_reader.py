@@ -58,6 +58,8 @@ MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
 BEHIND, BEHIND_SECONDS = 5000, 0.02
 """With that many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
+TAKE_SECONDS = 0.25
+"""So long some are taken at once at most, however large they are."""
 CHUNK = 500
 """So many messages are taken at once: with more Python looks for garbage among them, which doubles their cost."""
 
@@ -133,10 +135,10 @@ class TopicReader:
             self._look_after(progress)
         gathered = self._gathered()
         events: list[Message] = []
-        wanted, wait = 1, first
+        wanted, wait, end = 1, first, time.monotonic() + TAKE_SECONDS
         while wanted:
             messages = self._consume(wanted, wait)
-            full = len(messages) == wanted
+            full = len(messages) == wanted and time.monotonic() < end
             if any(map(Message.error, messages)):
                 events += [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
