@@ -20,7 +20,7 @@ from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
 from meanstream.streaming.events.times import ColumnTypeError, TimeParser
 from meanstream.streaming.sources.categories import CategoryNumbers
 from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
-from meanstream.streaming.sources.source_directory import NO_NAME, NOT_A_NAME, NameDirectory
+from meanstream.streaming.sources.source_directory import FEW_NAMES, NO_NAME, NOT_A_NAME, NameDirectory
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
 RawColumns = dict[str, pa.Array]
@@ -75,6 +75,11 @@ class Decoder:
     def make_room(self) -> None:
         """Forget all names if there are as many as there may be; codes that were given stand for none any more."""
         self._directory.make_room()
+
+    @property
+    def knows_few(self) -> bool:
+        """Whether so few names are known that looking texts up one by one is the fastest."""
+        return len(self._directory.names) <= FEW_NAMES
 
     def codes(self, names: list[str]) -> Ints:
         """Look names of agents up, for a part `CODE` of what is decoded next."""

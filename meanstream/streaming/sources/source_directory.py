@@ -16,6 +16,9 @@ from meanstream.streaming.sources.name_hashes import NameHashTable
 MAX_DIRECTORY = 2_000_000
 """Names after which the directory of a source restarts: endless invented names take bounded memory."""
 
+FEW_NAMES = 8192
+"""A dictionary of so many texts stays in the processor's cache."""
+
 NO_NAME, NOT_A_NAME = -1, -2
 """Stand for the code of a name that is missing, or is none."""
 
@@ -80,7 +83,8 @@ class NameDirectory:
         codes = np.fromiter(map(self._texts.get, texts, itertools.repeat(-1)), np.int64, len(texts))
         unknown = np.flatnonzero(codes < 0)
         if len(unknown):
-            codes[unknown] = self.lookup(pa.array([texts[i] for i in unknown], pa.string()).cast(pa.binary()))
+            named = pa.array([texts[i] for i in unknown.tolist()], pa.string())
+            codes[unknown] = self._enter_all(named.cast(pa.binary()))  # the table has them when it is asked next
         return codes
 
     def lookup(self, texts: pa.Array) -> Ints:

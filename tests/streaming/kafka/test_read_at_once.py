@@ -14,7 +14,7 @@ from meanstream.streaming.kafka.reading import gathered
 from meanstream.streaming.kafka.reading.gathered import GatheredMessages
 from meanstream.streaming.kafka.reading.kafka_messages import TopicParser
 from meanstream.streaming.kafka.reading.several_topics import _joined
-from meanstream.streaming.sources import source_directory
+from meanstream.streaming.sources import decode, source_directory
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 MAPPING = ColumnMapping(id="id")
@@ -66,13 +66,15 @@ def outcome(parser: TopicParser, records: PartitionRecords) -> Outcome:
     return {**found, **dict(zip(rejects.position, rejects.reason, strict=True))}
 
 
-def reads(monkeypatch: pytest.MonkeyPatch) -> TopicParser:
+def reads(monkeypatch: pytest.MonkeyPatch, few: int = decode.FEW_NAMES) -> TopicParser:
     """Make a parser that has seen what the values look like, and reads few of them at once."""
     monkeypatch.setattr(gathered, "TOGETHER", 20)
+    monkeypatch.setattr(decode, "FEW_NAMES", few)
     parser = TopicParser(MAPPING, max_record_bytes=MOST_BYTES)
     first = taken(parser, [GOOD[0]] * 40)
     assert first.read is None
     parser.parse(first, Rejects())
+    parser.parse(taken(parser, [GOOD[0]] * 40), Rejects())  # how names are looked up follows from how many there are
     return parser
 
 
@@ -86,10 +88,10 @@ def alone(values: list[bytes | None], *, partition: int = 2) -> Outcome:
 
 
 @settings(max_examples=60, deadline=None)
-@given(VALUES)
-def test_neighbors_change_nothing(values: list[bytes | None]) -> None:
+@given(VALUES, st.sampled_from([0, 100]))
+def test_neighbors_change_nothing(values: list[bytes | None], few: int) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
-        parser = reads(monkeypatch)
+        parser = reads(monkeypatch, few)
         assert outcome(parser, taken(parser, values)) == alone(values)
 
 

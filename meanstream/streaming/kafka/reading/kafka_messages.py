@@ -123,13 +123,14 @@ class TopicParser:
         """What messages must bring next to their values."""
         self.joins = make_values is None and self._binary is None
         """Whether the values are read as lines of one text."""
+        self._codes: Callable[[list[str]], Ints] | None = None  # the same for all that is parsed together
         self._alike = self._values.alike if isinstance(self._values, _JsonValues) and not self._beside else None
 
     def read_at_once(self, values: list[bytes | None], text: bytes) -> RawColumns | None:
         """Read values that are alike and not too large, while they are in the processor's cache; else None."""
         if self._alike is None or (len(text) > self._max_bytes and value_sizes(values).max() > self._max_bytes):
             return None
-        return self._alike.of_values(values, text, self._decoder.codes)
+        return self._alike.of_values(values, text, self._codes)
 
     def parse(self, records: PartitionRecords, rejects: Rejects) -> SampleColumns:
         """Make samples of records, in their order; note those that cannot be."""
@@ -138,6 +139,7 @@ class TopicParser:
         number = column_position(records.partition, records.offset)
         samples, bad = self._decoder.decode(records.read.columns, number[records.read.which])
         self._decoder.make_room()
+        self._codes = self._decoder.codes if self._decoder.knows_few else None
         rejects.extend(bad)
         if records.read.which.all():
             return samples

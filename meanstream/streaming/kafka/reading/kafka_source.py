@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ logger = logging.getLogger("meanstream.kafka")
 
 HELD_SECONDS = 0.5
 """So long after a registry did not answer it is queried again."""
-GATHER_SECONDS = 0.5
+GATHER_SECONDS = 1.0
 """So long records are gathered if they come faster than one can take them."""
 PART = 16_384
 """So many records are taken and parsed at once: what is made of them stays in the processor's cache."""
@@ -184,7 +185,7 @@ class KafkaSource:
 
     def _gather(self, gathered: _Gathered, most: int) -> None:
         """Take what is there and parse it, a part at a time: it is in the processor's cache then."""
-        end, left, first = time.monotonic() + GATHER_SECONDS, most, FIRST_SECONDS
+        left, first, end = most, FIRST_SECONDS, math.inf
         self._parse(gathered)
         while left > 0 and gathered is not self._held:
             gathered.records = self._take(min(PART, left), first, more=left < most)
@@ -192,6 +193,7 @@ class KafkaSource:
             self._parse(gathered)
             if taken < CHUNK or time.monotonic() > end:
                 break
+            end = min(end, time.monotonic() + GATHER_SECONDS)  # the first part may have waited, and takes longer
             left -= taken
             first = BEHIND_SECONDS if most - left >= BEHIND else MORE_SECONDS
 

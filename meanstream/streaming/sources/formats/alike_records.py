@@ -56,11 +56,11 @@ class AlikeRecords:
         self._layout: _Layout | None = None
 
     def of_values(
-        self, values: Sequence[bytes | None], text: bytes, codes: Callable[[list[str]], Ints]
+        self, values: Sequence[bytes | None], text: bytes, codes: Callable[[list[str]], Ints] | None
     ) -> RawColumns | None:
         """Read values that have the fields of the last block; None if they have not.
 
-        `text` is all of them, and `codes` gives what stands for names of agents.
+        `text` is all of them; `codes` gives what stands for names of agents, where these are to be looked up at once.
         """
         layout = self._layout
         if layout is None or _quotes(text) != layout.quotes * len(values):
@@ -69,6 +69,8 @@ class AlikeRecords:
             records = list(map(layout.read_one, values))
         except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):  # the last of a tombstone
             return None
+        if codes is None:
+            return _columns(layout, records)
         agents = codes(list(map(layout.texts["agent"], records)))
         return {CODE: pa.array(agents), **_columns(layout, records, {"agent"})}
 
