@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from meanstream.operators.records import Floats, Ints, Words
+from meanstream.streaming.events.event_columns import column_partitions, column_positions
 from meanstream.streaming.store.state_snapshot import Columns
 
 MAX_PIECES = 256
@@ -139,14 +140,39 @@ class EventBuffer:
             persons = [part.person for part in parts if part.person is not None]
             return Due(agent, value, time, position, _joined(persons) if persons else None)
         whole = _join(parts)
-        order = np.argsort(whole.time)
-        time = whole.time[order]
-        same = time[1:] == time[:-1]
-        if same.any():  # only these need the other keys
-            tied = np.r_[False, same] | np.r_[same, False]
-            order[tied] = _ties_in_order(order[tied], whole)
+        word = None if whole.key.any() else _time_and_position(whole)
+        order = _order(whole) if word is None else np.argsort(word)
         person = None if whole.person is None else whole.person[order]
         return Due(whole.agent[order], whole.value[order], whole.time[order], whole.position[order], person)
+
+
+def _time_and_position(whole: Piece) -> Words | None:
+    """Give numbers that are in the order of time and then position; None where these do not fit into one.
+
+    The bits of floats are in the order of the floats, but for a minus.
+    """
+    if whole.time.min() < 0:
+        return None
+    parts = (whole.time + 0.0).view(np.int64), column_partitions(whole.position), column_positions(whole.position)
+    word, left = np.zeros(len(whole.time), np.uint64), 64
+    for part in parts:
+        part -= part.min()  # noqa: PLW2901 - each is its own array
+        left -= int(part.max()).bit_length()
+        if left < 0:
+            return None
+        word |= part.astype(np.uint64) << np.uint64(min(left, 63))
+    return word
+
+
+def _order(whole: Piece) -> Ints:
+    """Bring samples into the order of time, key and position."""
+    order = np.argsort(whole.time)
+    time = whole.time[order]
+    same = time[1:] == time[:-1]
+    if same.any():  # only these need the other keys
+        tied = np.r_[False, same] | np.r_[same, False]
+        order[tied] = _ties_in_order(order[tied], whole)
+    return order
 
 
 def _ties_in_order(some: Ints, whole: Piece) -> Ints:

@@ -71,7 +71,8 @@ class Watermark:
         if partition[0] == partition[-1] and not np.any(partition != partition[0]):
             return self._late(int(partition[0]), time, sender)
         late = np.zeros(len(time), np.bool_)
-        for number in np.unique(partition).tolist():
+        first = np.concatenate([[True], partition[1:] != partition[:-1]])  # of a run: it has one partition
+        for number in np.unique(partition[first]).tolist():
             at = np.flatnonzero(partition == number)
             late[at] = self._late(number, time[at], None if sender is None else sender[at])
         return late

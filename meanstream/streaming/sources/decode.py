@@ -20,11 +20,13 @@ from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
 from meanstream.streaming.events.times import ColumnTypeError, TimeParser
 from meanstream.streaming.sources.categories import CategoryNumbers
 from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
-from meanstream.streaming.sources.source_directory import NO_NAME, NOT_A_NAME, NameDirectory
+from meanstream.streaming.sources.source_directory import FEW_NAMES, NO_NAME, NOT_A_NAME, NameDirectory
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
 RawColumns = dict[str, pa.Array]
 """Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format has."""
+CODE = "code"
+"""What stands in the place of `agent` where names were looked up already."""
 
 Codes = npt.NDArray[np.int8]
 
@@ -70,10 +72,26 @@ class Decoder:
         self._categories = None if mapping.categories is None else CategoryNumbers(mapping.categories)
         self._coordinates = None if mapping.values is None else [f"value.{i}" for i in range(len(mapping.values))]
 
+    def make_room(self) -> None:
+        """Forget all names if there are as many as there may be; codes that were given stand for none any more."""
+        self._directory.make_room()
+
+    @property
+    def knows_few(self) -> bool:
+        """Whether so few names are known that looking texts up one by one is the fastest."""
+        return len(self._directory.names) <= FEW_NAMES
+
+    def codes(self, names: list[str]) -> Ints:
+        """Look names of agents up, for a part `CODE` of what is decoded next."""
+        return self._directory.lookup_texts(names)
+
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
         """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
-        self._directory.make_room()
-        agent, agent_fault = _each_once(raw["agent"], self._agents)
+        if CODE in raw:
+            agent, agent_fault = _named(raw[CODE].to_numpy())
+        else:
+            self.make_room()
+            agent, agent_fault = _each_once(raw["agent"], self._agents)
         time, time_fault = _each_once(raw["time"], self._times)
         value, value_fault = self._values(raw)
         key, id_fault = _hashes(raw, "id", self._id_key, (BAD_ID, BAD_ID))
@@ -136,12 +154,16 @@ class Decoder:
         return time, np.where(missing, NO_TIME, np.where(unknown, BAD_TIME, GOOD)).astype(np.int8)
 
     def _agents(self, column: pa.Array) -> tuple[Ints, Codes | None]:
-        agent = self._directory.lookup(_binary(column, "agent"))
-        bad = agent < 0
-        if not bad.any():
-            return agent, None
-        fault = np.where(agent == NO_NAME, NO_AGENT, np.where(agent == NOT_A_NAME, BAD_AGENT, GOOD))
-        return agent, fault.astype(np.int8)
+        return _named(self._directory.lookup(_binary(column, "agent")))
+
+
+def _named(agent: Ints) -> tuple[Ints, Codes | None]:
+    """Give codes of agents, and where there is none, why."""
+    bad = agent < 0
+    if not bad.any():
+        return agent, None
+    fault = np.where(agent == NO_NAME, NO_AGENT, np.where(agent == NOT_A_NAME, BAD_AGENT, GOOD))
+    return agent, fault.astype(np.int8)
 
 
 def _hashes(raw: RawColumns, part: str, key: bytes, faults: tuple[int, int]) -> tuple[Words | None, Codes | None]:

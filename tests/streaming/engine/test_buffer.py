@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.streaming.engine.sample_buffer import EventBuffer, Piece
+from meanstream.streaming.events.event_columns import column_position
 
 SAMPLE = st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans())  # time, id, whether it has one
 BATCHES = st.lists(st.tuples(st.lists(SAMPLE, max_size=20), st.integers(0, 10)), max_size=8)
@@ -56,3 +57,19 @@ def test_the_order_is_that_of_a_plain_sort(
         assert due.time.tolist() == [row[0] for row in expected]
         waiting = [row for row in waiting if row[0] >= watermark]
     assert len(buffer) == len(waiting)
+
+
+TIMES = (-5.0, -0.0, 0.0, 1.5, 1.7e9, float(np.nextafter(1.7e9, np.inf)), 4e9)
+PARTITIONS = (0, 1, 7, 2**19 - 1)
+
+
+@given(st.lists(st.tuples(st.sampled_from(TIMES), st.sampled_from(PARTITIONS), st.integers(0, 2**43)), unique=True))
+def test_samples_without_ids_leave_by_time_and_position(rows: list[tuple[float, int, int]]) -> None:
+    buffer = EventBuffer()
+    for some in (rows[::2], rows[1::2]):
+        time, partition, offset = (np.array([row[i] for row in some]) for i in range(3))
+        where = column_position(partition.astype(np.int64), offset.astype(np.int64))
+        buffer.add(Piece(where, time, time, np.zeros(len(some), np.uint64), where).sorted_by_time())
+    due = buffer.drain(np.inf)
+    expected = sorted((time, (partition << 44) | offset) for time, partition, offset in rows)
+    assert list(zip(due.time.tolist(), due.position.tolist(), strict=True)) == expected

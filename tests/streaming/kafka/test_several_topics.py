@@ -98,7 +98,8 @@ class Reader:
     def done(self) -> bool:
         return self.bounded and not self.left
 
-    def take(self, count: int, first: float) -> PartitionRecords | None:
+    def take(self, count: int, first: float, *, more: bool) -> PartitionRecords | None:
+        assert not more
         self.waited.append(first)
         taken = min(count, self.left)
         self.left -= taken

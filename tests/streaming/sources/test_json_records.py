@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.streaming.events.event_columns import Rejects, column_position
+from meanstream.streaming.sources.formats import json_records
+from meanstream.streaming.sources.formats.alike_records import TOGETHER
 from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -33,6 +35,19 @@ ODD = [
     '{"agent":"b","value":2,"time":50,"id":"y"}'.encode("utf-16-le"),
     b'{"agent":"}',
     b'{","value":2,"time":50,"id":"y"}',
+    b'{"agent":"b","agent":"c","value":2,"time":50}',  # as many quotes as a good one
+    b'{"agent":"b","value":2,"date":50,"id":"y"}',
+    b'{"agent":"b","value":null,"time":50,"id":"y"}',
+    b'{"agent":"b","value":true,"time":50,"id":"y"}',
+    b'{"agent":"b","value":"2","time":50,"id":7}',
+    b'{"agent":7,"value":2,"time":"1970-01-01T00:00:50Z","id":"y"}',
+    b'{"agent":"b","value":1e400,"time":50,"id":"y"}',
+    b'{"agent":"b","value":123456789012345678901234567890,"time":50,"id":"y"}',
+    b'{"agent":"b","value":2,"time":50,"id":"\\ud800"}',
+    b'{"agent":"b","value":2,"time":50,"id":"\\""}',
+    b'{"ag\\u0065nt":"b","value":2,"time":50,"id":"y"}',
+    b'{"agent":"b","value":2,"time":50,"id":"y","schema_version":1.0}',
+    b'{"agent":"b","value":2,"time":50,"id":"y","schema_version":2}',
     b"{}",
     b"{",
     b"}",
@@ -97,6 +112,33 @@ def test_records_of_several_lines_are_read_all_at_once(monkeypatch: pytest.Monke
     samples = RecordParser(form, MAPPING).parse(block(pretty), rejects := Rejects())
     assert not len(rejects)
     assert samples.value.tolist() == list(range(99))
+
+
+NESTED = ColumnMapping(agent="who.name", value="data.value", time="data.at")
+LAYOUTS = [
+    (MAPPING, b'{"id":"%d","agent":"a","value":%d,"time":"1970-01-01T00:00:50Z","schema_version":1,"unit":null}'),
+    (NESTED, b'{"no":"%d","who":{"name":"a"},"data":{"value":%d,"at":50.0,"more":{"unit":"K"}},"good":true}'),
+]
+
+
+@pytest.mark.parametrize(("mapping", "form"), LAYOUTS)
+def test_records_of_the_same_fields_are_read_without_pyarrow(
+    monkeypatch: pytest.MonkeyPatch, mapping: ColumnMapping, form: bytes
+) -> None:
+    monkeypatch.setattr(json_records, "arrow_json", None)
+    records = [form % (i, i) for i in range(3 * TOGETHER + 5)]
+    samples = RecordParser(JsonFormat(mapping), mapping).parse(block(records), rejects := Rejects())
+    assert not len(rejects)
+    assert samples.value.tolist() == list(range(len(records)))
+    assert set(samples.time) == {50.0}
+    assert samples.names == ["a"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), min_size=LEAF + 1, max_size=80))
+def test_a_number_is_the_same_in_bulk_and_alone(numbers: list[float]) -> None:
+    records = [b'{"agent":"a","value":%s,"time":50,"id":"x"}' % str(number).encode() for number in numbers]
+    assert outcome(records) == alone(records)
 
 
 def test_two_halves_in_two_records_are_not_one() -> None:

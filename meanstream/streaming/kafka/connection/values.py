@@ -7,9 +7,11 @@ from itertools import compress
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
+import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_position, no_sample_columns
+from meanstream.streaming.sources.decode import RawColumns
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.source_records import RecordParser
 
@@ -32,14 +34,37 @@ class JoinedValues(NamedTuple):
         return JoinedValues(self.size[kept], bytes(lines.select(kept).data))
 
 
+class ReadValues(NamedTuple):
+    """Values that were read as they came: which of the records have them, and their columns."""
+
+    which: Bools
+    columns: RawColumns
+
+    def select(self, kept: Bools) -> ReadValues:
+        """Select some records."""
+        chosen = pa.array(kept[self.which])
+        return ReadValues(self.which[kept], {part: column.filter(chosen) for part, column in self.columns.items()})
+
+
 class PartitionRecords(NamedTuple):
-    """Records of several partitions, in the order of each; their values are in `joined` alone where they are joined."""
+    """Records of several partitions, in the order of each; their values are in `joined` alone where they are joined.
+
+    Of those whose values were `read` neither of the two has any.
+    """
 
     partition: Ints
     offset: Ints
     values: list[bytes | None]
     beside: Extras = {}  # noqa: RUF012 - never written to
     joined: JoinedValues | None = None
+    read: ReadValues | None = None
+
+    def unread(self) -> PartitionRecords:
+        """Give the others; no record has anything next to its value where some were read."""
+        if self.read is None:
+            return self
+        rest = ~self.read.which
+        return PartitionRecords(self.partition[rest], self.offset[rest], self.values, {}, self.joined)
 
     def before(self, stop: int) -> PartitionRecords:
         """Select the records before an offset; for records of one partition."""
@@ -49,6 +74,10 @@ class PartitionRecords(NamedTuple):
         """Select some records."""
         if kept.all():
             return self
+        if self.read is not None:
+            rest = self.unread().select(kept[~self.read.which])
+            read = self.read.select(kept)
+            return rest._replace(partition=self.partition[kept], offset=self.offset[kept], read=read)
         chosen = kept.tolist()
         beside = {name: list(compress(column, chosen)) for name, column in self.beside.items()}
         values, joined = list(compress(self.values, chosen)), None if self.joined is None else self.joined.select(kept)

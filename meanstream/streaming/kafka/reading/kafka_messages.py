@@ -11,11 +11,23 @@ import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, concatenate_columns, no_sample_columns
+from meanstream.streaming.events.event_columns import (
+    Rejects,
+    SampleColumns,
+    column_position,
+    concatenate_columns,
+    no_sample_columns,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.registered import RegistryValues
 from meanstream.streaming.kafka.connection.schema_registry import SchemaRegistry
-from meanstream.streaming.kafka.connection.values import HEADERS, PartitionRecords, block_of_records, fit_records
+from meanstream.streaming.kafka.connection.values import (
+    HEADERS,
+    PartitionRecords,
+    block_of_records,
+    fit_records,
+    value_sizes,
+)
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.formats.json_records import JsonFormat, json_paths
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
@@ -40,7 +52,9 @@ class _JsonValues:
     """Values that are one JSON object each."""
 
     def __init__(self, mapping: ColumnMapping, decoder: Decoder, places: Mapping[str, Places]) -> None:
-        self._parser = RecordParser(JsonFormat(mapping, places), mapping, decoder=decoder)
+        form = JsonFormat(mapping, places)
+        self._parser = RecordParser(form, mapping, decoder=decoder)
+        self.alike = form.alike
 
     def parse(
         self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
@@ -91,6 +105,7 @@ class TopicParser:
         max_record_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         decoder, make = Decoder(mapping, id_key=id_key), make_values or _JsonValues
+        self._decoder = decoder
         self._max_bytes = max_record_bytes
         self._beside = mapping.extra_parts()
         places = {part: place for part, place in json_paths(mapping).items() if part not in self._beside}
@@ -108,9 +123,30 @@ class TopicParser:
         """What messages must bring next to their values."""
         self.joins = make_values is None and self._binary is None
         """Whether the values are read as lines of one text."""
+        self._codes: Callable[[list[str]], Ints] | None = None  # the same for all that is parsed together
+        self._alike = self._values.alike if isinstance(self._values, _JsonValues) and not self._beside else None
+
+    def read_at_once(self, values: list[bytes | None], text: bytes) -> RawColumns | None:
+        """Read values that are alike and not too large, while they are in the processor's cache; else None."""
+        if self._alike is None or (len(text) > self._max_bytes and value_sizes(values).max() > self._max_bytes):
+            return None
+        return self._alike.of_values(values, text, self._codes)
 
     def parse(self, records: PartitionRecords, rejects: Rejects) -> SampleColumns:
         """Make samples of records, in their order; note those that cannot be."""
+        if records.read is None:
+            return self._parse_unread(records, rejects)
+        number = column_position(records.partition, records.offset)
+        samples, bad = self._decoder.decode(records.read.columns, number[records.read.which])
+        self._decoder.make_room()
+        self._codes = self._decoder.codes if self._decoder.knows_few else None
+        rejects.extend(bad)
+        if records.read.which.all():
+            return samples
+        rest = self._parse_unread(records.unread(), rejects)
+        return in_order_of(number, concatenate_columns([samples, rest]))
+
+    def _parse_unread(self, records: PartitionRecords, rejects: Rejects) -> SampleColumns:
         records, number = fit_records(records, rejects, self._max_bytes)
         if not len(number):
             return no_sample_columns()

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from meanstream.streaming.kafka.connection.kafka_topics import (
     require_topic,
 )
 from meanstream.streaming.kafka.connection.values import PartitionRecords
-from meanstream.streaming.kafka.reading.gathered import GatheredMessages
+from meanstream.streaming.kafka.reading.gathered import GatheredMessages, ReadAtOnce
 from meanstream.streaming.kafka.reading.kafka_progress import (
     ReadProgress,
     progress_after_gap,
@@ -57,8 +58,8 @@ MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
 BEHIND, BEHIND_SECONDS = 5000, 0.02
 """With that many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
-GATHER_SECONDS = 0.25
-"""So long they are gathered if they come faster than one can take them."""
+TAKE_SECONDS = 0.25
+"""So long some are taken at once at most, however large they are."""
 CHUNK = 500
 """So many messages are taken at once: with more Python looks for garbage among them, which doubles their cost."""
 
@@ -86,9 +87,10 @@ class TopicReader:
         watch_seconds: float,
         beside: Sequence[str] = (),
         joins: bool = False,
+        read: ReadAtOnce | None = None,
         agents: AgentsOfStore | None = None,
     ) -> None:
-        self._beside, self._joins = beside, joins  # what is taken of messages besides their values; values as lines
+        self._gathered = partial(GatheredMessages, beside, joins=joins, read=read)
         self.name, self.role = location.topic, location.role
         self._location = location
         self._owner = owner
@@ -122,22 +124,26 @@ class TopicReader:
         """How far each partition was read; reading begins here if it has not yet."""
         return self._progress or self.begin(None)
 
-    def take(self, count: int, first: float = FIRST_SECONDS) -> PartitionRecords | None:
-        """Give at most that many records, or wait a moment for the first; None if there was none."""
+    def take(self, count: int, first: float = FIRST_SECONDS, *, more: bool = False) -> PartitionRecords | None:
+        """Give at most that many records, or wait a moment for the first; None if there was none.
+
+        Some are given `more` at once, before anyone looks after the topic again.
+        """
         progress = self.progress
-        self._wake(progress)
-        self._look_after(progress)
-        gathered = GatheredMessages(self._beside, joins=self._joins)
+        if not more:
+            self._wake(progress)
+            self._look_after(progress)
+        gathered = self._gathered()
         events: list[Message] = []
-        wanted, wait, end = 1, first, time.monotonic() + GATHER_SECONDS
+        wanted, wait, end = 1, first, time.monotonic() + TAKE_SECONDS
         while wanted:
             messages = self._consume(wanted, wait)
-            more = len(messages) == wanted and time.monotonic() < end
+            full = len(messages) == wanted and time.monotonic() < end
             if any(map(Message.error, messages)):
                 events += [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
             gathered.add(messages)
-            wanted = min(CHUNK, count - len(gathered)) if more else 0
+            wanted = min(CHUNK, count - len(gathered)) if full else 0
             wait = BEHIND_SECONDS if len(gathered) >= BEHIND else MORE_SECONDS
         records = self._advance(gathered.records(), progress) if len(gathered) else None
         now = time.monotonic()

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
-from meanstream.streaming.events.event_columns import Batch, Position, Rejects, no_sample_columns
+from meanstream.streaming.events.event_columns import (
+    Batch,
+    Position,
+    Rejects,
+    SampleColumns,
+    concatenate_columns,
+    no_sample_columns,
+)
 from meanstream.streaming.events.topic_names import SEPARATOR
 from meanstream.streaming.kafka.claims.claims_directory import DirectoryBusyError
 from meanstream.streaming.kafka.claims.own_agents import OwnAgents
@@ -17,7 +26,14 @@ from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError
 from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.kafka.reading.kafka_messages import topic_parser
-from meanstream.streaming.kafka.reading.kafka_reader import TopicReader
+from meanstream.streaming.kafka.reading.kafka_reader import (
+    BEHIND,
+    BEHIND_SECONDS,
+    CHUNK,
+    FIRST_SECONDS,
+    MORE_SECONDS,
+    TopicReader,
+)
 from meanstream.streaming.kafka.reading.several_topics import TopicReaders
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -27,6 +43,20 @@ logger = logging.getLogger("meanstream.kafka")
 
 HELD_SECONDS = 0.5
 """So long after a registry did not answer it is queried again."""
+GATHER_SECONDS = 1.0
+"""So long records are gathered if they come faster than one can take them."""
+PART = 16_384
+"""So many records are taken and parsed at once: what is made of them stays in the processor's cache."""
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Private: what was taken since a position; of the last records no sample may be made yet."""
+
+    before: Position
+    records: PartitionRecords | None = None
+    parts: list[SampleColumns] = field(default_factory=list)
+    rejects: Rejects = field(default_factory=Rejects)
 
 
 class KafkaSource:
@@ -111,7 +141,7 @@ class KafkaSource:
         self.bounded = until_end
         self.by_registry = location.registry is not None
         self._idle_seconds = idle_seconds
-        self._held: tuple[PartitionRecords, Position] | None = None  # what others must say something of
+        self._held: _Gathered | None = None  # what others must say something of
         self._problem: str | None = None
         self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
         opened = partial(
@@ -122,6 +152,7 @@ class KafkaSource:
             watch_seconds=watch_seconds,
             beside=self._parser.wanted,
             joins=self._parser.joins,
+            read=self._parser.read_at_once,
             agents=agents,
         )
         one = SEPARATOR not in location.topic
@@ -133,45 +164,64 @@ class KafkaSource:
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the records that are there, or wait a moment for one."""
-        reader, rejects = self._reader, Rejects()
+        reader, nothing = self._reader, no_sample_columns()
         try:
             if self.bounded and self._held is None and reader.done:
-                return Batch(
-                    no_sample_columns(),
-                    rejects,
-                    self._position(),
-                    exhausted=True,
-                    active=(),
-                    lag=0,
-                    lags=reader.lags(),
-                )
-            before = self._position() if self._held is None else self._held[1]
-            records = reader.take(max_samples) if self._held is None else self._held[0]
+                position, lags = self._position(), reader.lags()
+                return Batch(nothing, Rejects(), position, exhausted=True, active=(), lag=0, lags=lags)
+            gathered = self._held or _Gathered(self._position())
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
-        active = reader.active(time.monotonic(), self._idle_seconds)
-        samples = no_sample_columns()
         try:
-            if records is not None:
-                samples = self._parser.parse(records, rejects)
+            self._gather(gathered, max_samples)
+            samples, rejects = concatenate_columns(gathered.parts), gathered.rejects
             if self._homes is not None and self._claims_at_once:
                 samples = self._homes.only_own(samples, rejects)
         except (RegistryAwayError, DirectoryBusyError) as error:
-            return self._hold(records, before, str(error))
+            return self._hold(gathered, str(error))
         self._held, self._problem = None, None
-        lags = reader.lags()
+        lags, active = reader.lags(), reader.active(time.monotonic(), self._idle_seconds)
         return Batch(samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags)
 
-    def _hold(self, records: PartitionRecords | None, before: Position, problem: str) -> Batch:
+    def _gather(self, gathered: _Gathered, most: int) -> None:
+        """Take what is there and parse it, a part at a time: it is in the processor's cache then."""
+        left, first, end = most, FIRST_SECONDS, math.inf
+        self._parse(gathered)
+        while left > 0 and gathered is not self._held:
+            gathered.records = self._take(min(PART, left), first, more=left < most)
+            taken = 0 if gathered.records is None else len(gathered.records.offset)
+            self._parse(gathered)
+            if taken < CHUNK or time.monotonic() > end:
+                break
+            end = min(end, time.monotonic() + GATHER_SECONDS)  # the first part may have waited, and takes longer
+            left -= taken
+            first = BEHIND_SECONDS if most - left >= BEHIND else MORE_SECONDS
+
+    def _take(self, count: int, first: float, *, more: bool) -> PartitionRecords | None:
+        try:
+            return None if more and self._reader.done else self._reader.take(count, first, more=more)
+        except (KafkaLostError, ValueError) as error:
+            raise SourceLostError(str(error)) from None
+
+    def _parse(self, gathered: _Gathered) -> None:
+        """Parse what was taken last."""
+        if gathered.records is not None:
+            rejects = Rejects()  # none of them is noted if the registry is away
+            gathered.parts.append(self._parser.parse(gathered.records, rejects))
+            gathered.rejects.extend(rejects)
+            gathered.records = None
+
+    def _hold(self, gathered: _Gathered, problem: str) -> Batch:
         """Keep records that no one can read now, as if they were not taken; event time waits for them."""
         if self._problem is None:
             logger.warning("reading %r waits: %s", self.name, problem)
-        self._held, self._problem = None if records is None else (records, before), problem
+        self._held, self._problem = gathered, problem
         self._reader.rest()
         time.sleep(HELD_SECONDS)
         lags = self._reader.lags()
         active = self._reader.partitions
-        return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
+        nothing = no_sample_columns()
+        return Batch(nothing, Rejects(), gathered.before, active=active, lag=sum(lags.values()), lags=lags)
 
     def _position(self) -> Position:
         """Tell offsets, and which ids had a schema: these are requested after a restart, whatever ids come before."""

@@ -11,9 +11,10 @@ import numpy as np
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.topic_names import topics_partition, topics_position
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.connection.values import PartitionRecords, join_joined_values
+from meanstream.streaming.kafka.connection.values import PartitionRecords, ReadValues, join_joined_values
 from meanstream.streaming.kafka.reading.kafka_reader import FIRST_SECONDS, TopicReader
 from meanstream.streaming.kafka.reading.scan import ScannedTopic
+from meanstream.streaming.sources.formats.alike_records import joined_columns
 from meanstream.streaming.sources.source_protocol import SourceLostError
 
 
@@ -41,7 +42,7 @@ class TopicReaders:
         self.cluster = self._readers[0].cluster
         self._turn = 0
 
-    def take(self, count: int) -> PartitionRecords | None:
+    def take(self, count: int, first: float = FIRST_SECONDS, *, more: bool = False) -> PartitionRecords | None:
         """Give the records that are there, of all topics in turn, or wait a moment for one; None if there was none."""
         readers, going = self._begun(), list[int]()
         for turn in range(self._turn, self._turn + len(readers)):
@@ -52,16 +53,17 @@ class TopicReaders:
                 going.append(i)
         self._turn += 1
         parts, left = [], count
-        for more, i in zip(range(len(going), 0, -1), going, strict=True):
-            if left and (taken := self._take(i, max(left // more, 1), 0.0)) is not None:
+        for others, i in zip(range(len(going), 0, -1), going, strict=True):
+            if left and (taken := self._take(i, max(left // others, 1), 0.0, more=more)) is not None:
                 parts.append(taken)
                 left -= len(taken.offset)
-        if not parts and going and (taken := self._take(going[0], count, FIRST_SECONDS / len(going))) is not None:
+        wait = first / max(len(going), 1)
+        if not parts and going and (taken := self._take(going[0], count, wait, more=more)) is not None:
             parts.append(taken)
         return _joined(parts) if parts else None
 
-    def _take(self, i: int, count: int, wait: float) -> PartitionRecords | None:
-        taken = self._readers[i].take(count, wait)
+    def _take(self, i: int, count: int, wait: float, *, more: bool) -> PartitionRecords | None:
+        taken = self._readers[i].take(count, wait, more=more)
         if taken is None:
             return None
         self._number(i, int(taken.partition.max(initial=0)))
@@ -157,7 +159,16 @@ def _joined(parts: Sequence[PartitionRecords]) -> PartitionRecords:
         list(chain.from_iterable(part.values for part in parts)),
         {name: list(chain.from_iterable(part.beside[name] for part in parts)) for name in parts[0].beside},
         join_joined_values(joined) if joined else None,
+        _joined_reads(parts),
     )
+
+
+def _joined_reads(parts: Sequence[PartitionRecords]) -> ReadValues | None:
+    read = [part.read for part in parts if part.read is not None]
+    if not read:
+        return None
+    none = [np.zeros(len(part.offset), np.bool_) if part.read is None else part.read.which for part in parts]
+    return ReadValues(np.concatenate(none), joined_columns([one.columns for one in read]))
 
 
 class ScannedTopics:

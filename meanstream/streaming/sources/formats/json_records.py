@@ -14,6 +14,7 @@ from pyarrow import json as arrow_json
 from meanstream.operators.records import Bools
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.events.numbers import nearest_float_number, whole_number
+from meanstream.streaming.sources.formats.alike_records import AlikeRecords
 from meanstream.streaming.sources.formats.nested_records import (
     MAX_NESTING,
     arrow_part,
@@ -68,6 +69,7 @@ class JsonFormat:
         self._types = dict(_TYPES)
         if mapping.numbers_in_text:
             self._types["value"] = (int, float, str)
+        self.alike = AlikeRecords(self._places)
         self._unique = _unique(frozenset(name for paths in self._places.values() for path in paths for name in path))
 
     def stands_out(self, block: LineBlock) -> Bools | None:
@@ -89,8 +91,15 @@ class JsonFormat:
         return odd if odd.any() else None
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002 - all records are good here
-        """Read all records with pyarrow, with the types of the first one."""
-        first = self._parts_of(block.part(0, 1).lines()[0])
+        """Read all records at once: by msgspec if they are alike, or by pyarrow with the types of the first one."""
+        line = block.part(0, 1).lines()[0]
+        try:
+            alike = self.alike.of_block(block, lambda: self.parse_object(line))
+        except ValueError as error:
+            raise pa.ArrowInvalid(str(error)) from None
+        if alike is not None:
+            return alike, block.number
+        first = self._parts_of(line)
         if isinstance(first, str) or not is_utf8_record(block.data):
             raise pa.ArrowInvalid("some record is bad")
         types = {part: _arrow_type(part, first[part]) for part in self._places}
