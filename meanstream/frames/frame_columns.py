@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.frames.groups import key_names, key_texts, rows_by_key, whole_column
-from meanstream.operators.records import Floats, Ints, Words
+from meanstream.frames.groups import key_names, key_text_array, key_texts, rows_by_key, whole_column
+from meanstream.operators.records import AnyInts, Floats, Ints, Words
 from meanstream.operators.validation import closest_valid, require
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.times import TimeParser
@@ -29,23 +29,25 @@ class FrameSamples:
         Values of the grouping columns, a row per group, in the order in which groups are first met.
     names : list of str
         One text per group: the owner of its noise.
-    group, value, time : array (n,)
-        Number of the group, sample, event time in seconds.
-    person : uint64 array (n,), optional
-        Hash of the person whose sample it is.
-    timed : bool
-        Whether the frame has a column of times; otherwise `time` numbers the rows.
+    group, value : array (n,)
+        Number of the group, sample.
+    time : array (n,), optional
+        Event time in seconds; None where the frame has no column of times, and the number of a row is its time.
+    person : int array (n,), optional
+        Number of the person whose sample it is.
+    persons : uint64 array, optional
+        Hash of each person.
     dropped : int
         Rows that were left out because a value is missing.
     """
 
     keys: pa.Table
     names: list[str]
-    group: Ints
+    group: AnyInts
     value: Floats
-    time: Floats
-    person: Words | None = None
-    timed: bool = False
+    time: Floats | None
+    person: AnyInts | None = None
+    persons: Words | None = None
     dropped: int = 0
 
     def with_groups_in_order(self, names: Sequence[str]) -> FrameSamples:
@@ -68,16 +70,31 @@ class FrameSamples:
             names=[name for name in self.names if name not in names],
             group=number[self.group[rows]].astype(np.int64),
             value=self.value[rows],
-            time=self.time[rows],
+            time=None if self.time is None else self.time[rows],
             person=None if self.person is None else self.person[rows],
         )
+
+    def times(self, rows: slice = slice(None)) -> Floats:
+        """Give event times of some rows, or their numbers."""
+        if self.time is not None:
+            return self.time[rows]
+        return np.arange(*rows.indices(len(self.group)), dtype=np.float64)
+
+    def person_hashes(self, rows: slice | Ints = slice(None)) -> Words | None:
+        """Give the hash of the person of some rows; None where there are no persons."""
+        return None if self.person is None or self.persons is None else self.persons[self.person[rows]]
 
     def groups_of_a_person(self) -> int:
         """Public: in how many groups one person has rows, at most."""
         if self.person is None or not len(self.person):
             return 0
-        pairs = pa.table({"person": self.person, "group": self.group}).group_by("person")
-        return int(pc.max(pairs.aggregate([("group", "count_distinct")]).column("group_count_distinct")).as_py())
+        pairs = self.person.astype(np.int64)
+        pairs *= len(self.names)
+        pairs += self.group
+        pairs.sort()
+        other = np.append(True, pairs[1:] != pairs[:-1])
+        pairs //= len(self.names)
+        return int(np.bincount(pairs[other]).max())
 
 
 def frame_samples(
@@ -110,12 +127,21 @@ def frame_samples(
     given = _numbers(table, value) if categories is None else _categories(table, value, categories)
     order, when = _order(table, time, tz)
     codes, keys = rows_by_key(table, grouping)
-    whose = None if person is None else _persons(table, person)
+    whose, persons = (None, None) if person is None else _persons(table, person)
     if order is not None:
-        codes, given, when = codes[order], given[order], when[order]
+        codes, keys = _first_met(codes[order], keys)
+        given, when = given[order], None if when is None else when[order]
         whose = None if whose is None else whose[order]
-    found = _first_met(codes, keys, given, when)
-    return replace(found, person=whose, timed=time is not None, dropped=rows - table.num_rows)
+    return FrameSamples(
+        keys=keys,
+        names=key_names(keys),
+        group=codes,
+        value=given,
+        time=when,
+        person=whose,
+        persons=persons,
+        dropped=rows - table.num_rows,
+    )
 
 
 def frame_column_names(frame: Any, *, option: str) -> list[str]:
@@ -148,17 +174,18 @@ def _without_nulls(table: pa.Table) -> pa.Table:
     return table.cast(plain).drop_null()
 
 
-def _persons(table: pa.Table, name: str) -> Words:
-    """Hash whose rows they are, as `meanstream run agents --person` does."""
+def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
+    """Find whose rows they are, and hash each person as `meanstream run agents --person` does."""
     codes, keys = rows_by_key(table, [name], option="person")
-    texts = [text.encode() for text in key_texts(keys.column(0), name, "person")]
-    lengths = np.array([len(text) for text in texts], np.int64)
+    texts = key_text_array(keys.column(0), name, "person")
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset).astype(np.int64)
+    lengths = np.diff(offsets)
     wrong = int(np.count_nonzero((lengths < 1) | (lengths > MAX_ID_BYTES)))
     if wrong:
         rule = f"have texts of 1 to {MAX_ID_BYTES} bytes in every row"
         raise ValueError(f"person must {rule}, got {wrong:,} others in column {name!r}")
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return hash_ids(np.frombuffer(b"".join(texts), np.uint8), offsets, PERSONS)[codes]
+    octets = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    return codes, hash_ids(octets, offsets, PERSONS)
 
 
 def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
@@ -246,13 +273,13 @@ def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats
     return np.asarray(found, np.float64)
 
 
-def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats]:
-    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order.
+def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats | None]:
+    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order, if any.
 
     Dates and times without a zone are of the time zone `tz`; of UTC without one.
     """
     if name is None:
-        return None, np.arange(table.num_rows, dtype=np.float64)
+        return None, None
     column = whole_column(table, "time", name)
     kind = column.type
     timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
@@ -271,13 +298,12 @@ def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | No
     return np.argsort(when, kind="stable"), when
 
 
-def _first_met(codes: Ints, keys: pa.Table, value: Floats, time: Floats) -> FrameSamples:
-    """Count the groups in the order in which they are first met, as an engine does."""
+def _first_met(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:
+    """Renumber the groups in the order in which they are first met, as an engine does."""
     n = keys.num_rows
     first = np.full(n, len(codes), np.int64)
     np.minimum.at(first, codes, np.arange(len(codes)))
     order = np.argsort(first, kind="stable")
-    place = np.empty(n, np.int64)
+    place = np.empty(n, codes.dtype)
     place[order] = np.arange(n)
-    keys = keys.take(pa.array(order))
-    return FrameSamples(keys=keys, names=key_names(keys), group=place[codes], value=value, time=time)
+    return place[codes], keys.take(pa.array(order))

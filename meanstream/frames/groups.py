@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.operators.records import Ints
+from meanstream.operators.records import AnyInts
 
 
 def whole_column(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
@@ -20,47 +20,56 @@ def whole_column(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
     return column
 
 
-def rows_by_key(table: pa.Table, grouping: list[str], option: str = "by") -> tuple[Ints, pa.Table]:
-    """Give the group of each row, and a table of the groups' keys."""
-    codes, sizes, parts = [], [], []
-    for name in grouping:
-        column = whole_column(table, option, name)
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or _is_no_name(kind):
-            raise ValueError(
-                f"{option} must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
-            )
-        text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind)
-        octets = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
-        plain = _without_codes(column, pa.string() if text else pa.binary() if octets else kind)
-        encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):  # of no rows, or too large for one piece
-            encoded = (
-                pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], plain.type).dictionary_encode()
-            )
-        codes.append(np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64))
-        parts.append(encoded.dictionary)
-        sizes.append(len(encoded.dictionary))
-    if len(grouping) == 1:
-        return codes[0], pa.table({grouping[0]: parts[0]})
-    joined = codes[0]
-    for code, size in zip(codes[1:], sizes[1:], strict=True):
-        joined = joined * size + code
-        _, joined = np.unique(joined, return_inverse=True)  # stays small, however many columns
-    _, first, joined = np.unique(joined, return_index=True, return_inverse=True)
-    keys = {name: part.take(pa.array(code[first])) for name, part, code in zip(grouping, parts, codes, strict=True)}
-    return np.asarray(joined, np.int64), pa.table(keys)
+def rows_by_key(table: pa.Table, grouping: list[str], option: str = "by") -> tuple[AnyInts, pa.Table]:
+    """Give the group of each row, and a table of the groups' keys, in the order in which groups are first met."""
+    codes, part = _coded_column(table, grouping[0], option)
+    keys = pa.table({grouping[0]: part})
+    for name in grouping[1:]:
+        own, part = _coded_column(table, name, option)
+        codes, pairs = _coded(pa.chunked_array([codes.astype(np.int64) * len(part) + own]))
+        first, second = np.divmod(np.asarray(pairs, np.int64), len(part))
+        keys = keys.take(pa.array(first)).append_column(name, part.take(pa.array(second)))
+    return codes, keys
+
+
+def _coded_column(table: pa.Table, name: str, option: str) -> tuple[AnyInts, pa.Array]:
+    """Give the number of each row's value, and the values, in the order in which they are first met."""
+    column = whole_column(table, option, name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_floating(kind) or pa.types.is_nested(kind) or _is_no_name(kind):
+        raise ValueError(
+            f"{option} must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
+        )
+    if not pa.types.is_dictionary(column.type):
+        codes, part = _coded(column)
+        return codes, part.cast(_plain_kind(kind))
+    # Of a categorical column the numbers of its categories are coded, whose chunks may have a list each.
+    column = column.unify_dictionaries()
+    codes, used = _coded(pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type))
+    listed = column.chunk(0).dictionary.cast(_plain_kind(kind)) if column.num_chunks else pa.array([], kind)
+    number, part = _coded(pa.chunked_array([listed.take(used)]))  # a list may name one category twice
+    return number[codes], part
+
+
+def _plain_kind(kind: pa.DataType) -> pa.DataType:
+    """Give the type in which keys are shown."""
+    if pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind) else kind
+
+
+def _coded(plain: pa.ChunkedArray) -> tuple[AnyInts, pa.Array]:
+    """Give numbers to values in the order in which they are first met."""
+    if not len(plain):
+        return np.zeros(0, np.int32), pa.array([], plain.type)
+    encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # too large for one piece
+        encoded = pa.concat_arrays(encoded.chunks)
+    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
 
 
 def _is_no_name(kind: pa.DataType) -> bool:
     return bool(pa.types.is_interval(kind) or pa.types.is_run_end_encoded(kind))
-
-
-def _without_codes(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Give a column's values as such, also those of a categorical column, whose chunks have a list each."""
-    if not pa.types.is_dictionary(column.type):
-        return column.cast(kind)
-    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
 
 
 def key_names(keys: pa.Table) -> list[str]:
@@ -73,10 +82,17 @@ def key_names(keys: pa.Table) -> list[str]:
 
 def key_texts(column: pa.ChunkedArray, name: str, option: str = "by") -> list[str]:
     """Write keys as texts; those that no one could be shown are refused."""
+    return list(key_text_array(column, name, option).to_pylist())
+
+
+def key_text_array(column: pa.ChunkedArray, name: str, option: str = "by") -> pa.StringArray:
+    """Write keys as one array of texts, as `key_texts` does."""
     try:
         if pa.types.is_temporal(column.type):
             column.to_pylist()  # Python has dates of the years 1 to 9999, and zones that it knows
-        return list(pc.cast(column, pa.string()).to_pylist())
+        texts = pa.concat_arrays([pa.array([], pa.string()), *pc.cast(column, pa.string()).chunks])
+        texts.validate(full=True)
+        return texts
     except (pa.ArrowException, OverflowError, LookupError, ValueError):  # whose texts show values
         rule = "have names that are UTF-8, or dates that Python has, in every row"
         raise ValueError(f"{option} must {rule}, got others in column {name!r}") from None

@@ -248,10 +248,11 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
     found = []
     for start in tracked_work(range(0, len(samples.group), CHUNK), "private means"):
         part = slice(start, start + CHUNK)
-        person = None if samples.person is None else samples.person[part]
-        found.append(agents.update(samples.group[part], samples.value[part], samples.time[part], person).releases)
-    if len(samples.time):
-        found.append(agents.release_now(float(samples.time[-1])).releases)
+        person = samples.person_hashes(part)
+        group, value = samples.group[part].astype(np.int64), samples.value[part]
+        found.append(agents.update(group, value, samples.times(part), person).releases)
+    if len(samples.group):
+        found.append(agents.release_now(float(samples.times(slice(-1, None))[0])).releases)
     every = [one for one in found if len(one)]
     return FrameReleases(samples=samples, settings=settings, every=every, counted=agents.counts())
 

@@ -192,7 +192,8 @@ def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> tup
     runner = RoundRunner(settings, key, Directory(samples.names))
     runner.begin(np.zeros(0, np.int64))
     found = []
-    sums = summarize_windows(settings.windows, samples.group, samples.value, samples.time, settings.grid)
+    user = samples.group.astype(np.int64)
+    sums = summarize_windows(settings.windows, user, samples.value, samples.times(), settings.grid)
     counted = np.zeros(len(samples.names), np.int64)
     for one in sums.values():
         counted[one.user] += 1

@@ -59,8 +59,8 @@ class _FrameSource:
         """Give the next rows, in event-time order."""
         part = self._unread[self._at : self._at + max_samples]
         s = self._samples
-        person = None if s.person is None else s.person[part]
-        columns = SampleColumns(s.names, s.group[part], s.value[part], s.time[part], None, part + 1, person)
+        group, person = s.group[part].astype(np.int64), s.person_hashes(part)
+        columns = SampleColumns(s.names, group, s.value[part], s.times()[part], None, part + 1, person)
         self._at += len(part)
         return Batch(columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns))
 
@@ -150,9 +150,9 @@ def _require_own_groups(agents: set[str], samples: FrameSamples) -> None:
 
 def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
     """Give unread rows that have no times places after those that were read."""
-    if samples.timed:
+    if samples.time is not None:
         return samples
-    time = samples.time.copy()
+    time = np.zeros(len(samples.group))
     time[unread] = len(time) - len(unread) + np.arange(len(unread))
     return replace(samples, time=time)
 
@@ -169,10 +169,11 @@ def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> W
     owner = keyed_owner_words(samples.names).reshape(-1, 2)[samples.group]
     point = np.ascontiguousarray(grid.encode(samples.value), np.int64)
     parts = [point.view(np.uint64)]
-    if samples.timed:
+    if samples.time is not None:
         parts.append((samples.time + 0.0).view(np.uint64))
-    if samples.person is not None:
-        parts.append(samples.person)
+    person = samples.person_hashes()
+    if person is not None:
+        parts.append(person)
     digest = np.zeros(len(point), np.uint64)
     for index, part in enumerate(parts):
         digest = keyed.bits(NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part))[:, 0]

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import yaml
-
 from meanstream.operators.validation import require
 from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE, SECRET_SUFFIX, secret_path
-from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
 PAGE_SUFFIX = ".page"
 """Of the file that tells the address of a running engine's page, with its token."""
@@ -65,6 +62,10 @@ def _files_named(options: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
 
 def _files_of_topic(option: str, config: Path) -> Iterator[tuple[str, Path]]:
     """Find what a topic's configuration names; one that does not read is refused where the topic is opened."""
+    import yaml  # a fortieth of a start, where no one configures a topic
+
+    from meanstream.streaming.strict_yaml import read_strict_yaml_file
+
     try:
         properties = read_strict_yaml_file(config)
     except (OSError, ValueError, yaml.YAMLError):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 HEAVY = {"apache_beam", "matplotlib", "river", "scipy.interpolate", "scipy.optimize", "scipy.signal"}
-HEAVY |= {"scipy.stats", "confluent_kafka"}
+HEAVY |= {"scipy.stats", "scipy.linalg", "confluent_kafka", "yaml"}
+HEAVY |= {"meanstream.pipelines.page.page_answers", "meanstream.pipelines.commands.run.run_pairwise"}
 
 PROGRAM = """
 import sys

@@ -92,9 +92,10 @@ class PersonCounts:
             `COUNTS`, `OVER_PERSON` or `TOO_MANY_PERSONS`.
         """
         key = agent * _MIX ^ person
-        order = np.argsort(key, kind="stable")
-        first = np.flatnonzero(np.r_[True, np.diff(key[order]) != 0])[: len(key)]
-        distinct, many = key[order[first]], np.diff(first, append=len(key))
+        order = order_by_hash(key)
+        ordered = key[order]
+        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
+        distinct, many = ordered[first], np.diff(first, append=len(key))
         before = self._counted(distinct)
         allowed = np.maximum(self._limit - before, 0)
         stranger = self._strangers(before, order[first])
@@ -174,11 +175,38 @@ class PersonCounts:
         return _Run(self._next - 1, run.key, run.count)
 
 
+def order_by_hash(key: Words) -> Ints:
+    """Order that sorts hashes stably, as `argsort` does: NumPy sorts words several times as fast as it orders them.
+
+    Words of the leading bits and the place are sorted. Hashes that share their leading bits are then few.
+
+    Examples
+    --------
+    >>> order_by_hash(np.array([7, 1 << 63, 5, 7, 5], np.uint64)).tolist()
+    [2, 4, 0, 3, 1]
+    """
+    bits = np.uint64(max(len(key) - 1, 1).bit_length())
+    places = (np.uint64(1) << bits) - np.uint64(1)
+    packed = key & ~places
+    packed |= np.arange(len(key), dtype=np.uint64)
+    packed.sort()
+    order = (packed & places).astype(np.int64)
+    packed >>= bits
+    ordered = key[order]
+    shared = packed[1:] == packed[:-1]
+    if (mixed := shared & (ordered[1:] != ordered[:-1])).any():
+        some = np.flatnonzero(np.isin(packed, packed[1:][mixed]))
+        order[some] = order[some][np.argsort(ordered[some], kind="stable")]
+    return order
+
+
 def _merged(number: int, runs: list[_Run]) -> _Run:
-    """Add up runs."""
+    """Add up runs; those of one person are next to each other then."""
     key = np.concatenate([np.zeros(0, np.uint64), *(run.key for run in runs)])
     count = np.concatenate([np.zeros(0, np.uint16), *(run.count for run in runs)])
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.r_[True, np.diff(key[order]) != 0])[: len(key)]
-    total = np.add.reduceat(count[order], first) if len(first) else count
-    return _Run(number, key[order[first]], total.astype(np.uint16))
+    order = np.argsort(key, kind="stable")  # which merges what is sorted
+    key, count = key[order], count[order]
+    begins = np.append(True, key[1:] != key[:-1])[: len(key)]
+    again, total = np.flatnonzero(~begins), count[begins]
+    np.add.at(total, again - np.arange(1, len(again) + 1), count[again])
+    return _Run(number, key[begins], total)

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import toeplitz
 
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.records import Floats, Ints
@@ -32,6 +31,18 @@ class Buffers(NamedTuple):
     weight: Floats
     rate: Floats
     left: Floats
+
+
+def lower_toeplitz(column: Floats) -> Floats:
+    """Return the lower-triangular Toeplitz matrix of a column.
+
+    Examples
+    --------
+    >>> lower_toeplitz(np.array([1.0, 0.5])).tolist()
+    [[1.0, 0.0], [0.5, 1.0]]
+    """
+    place = np.arange(len(column))
+    return np.asarray(np.tril(column[place[:, np.newaxis] - place]))
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ class Toeplitz(Counter):
         """Return the lower-triangular Toeplitz matrix of `b`."""
         buffers = fit_toeplitz_buffers(self.horizon)
         later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
-        return np.asarray(toeplitz(np.append(1.0, later), np.zeros(n)))
+        return lower_toeplitz(np.append(1.0, later)[:n])
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return `sum_{j < k - d} b_j b_{j + d}`: running sums, no matrix."""

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import toeplitz
 
 from meanstream.operators.counters.base import Counter, State, counter_rows
+from meanstream.operators.counters.toeplitz import lower_toeplitz
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
@@ -90,7 +90,7 @@ class Windowed(Counter):
     def matrix(self, n: int) -> Floats:
         """Return the lower-triangular Toeplitz matrix of `b`."""
         column = _padded(self._factors.noise, n)
-        return np.asarray(toeplitz(column, np.zeros(n)))
+        return lower_toeplitz(column)
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return `sum_{j < k} b_j**2`."""

@@ -16,6 +16,7 @@ import typer
 import meanstream
 from meanstream.pipelines.commands.command_outputs import Output
 from meanstream.pipelines.commands.command_parts import PARTS
+from meanstream.pipelines.commands.run.collection import pause_collection, resume_collection
 from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
 from meanstream.pipelines.options.declared import cli_option
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
@@ -28,8 +29,6 @@ _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__
 
 CLOSED_BY_READER = 128 + 13
 """Exit code if the reader of standard output has enough, as `| head`: that of a program ended by SIGPIPE."""
-YOUNG_OBJECTS = 50_000
-"""New containers between two looks for cycles: an engine makes a million at once, of which none is in a cycle."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
@@ -127,7 +126,7 @@ def _run() -> tuple[int, str, bool]:
         # The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors
         # that the clients of brokers need. NumPy reads this once, when it is imported.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        gc.set_threshold(YOUNG_OBJECTS)
+        pause_collection()
     try:
         made = _command(part, named, only_listed=_only_lists(sys.argv))
         return made(standalone_mode=False, obj=typed) or 0, "", True
@@ -139,6 +138,9 @@ def _run() -> tuple[int, str, bool]:
         return int(ended.code or 0), "", False
     except Exception as error:
         return _unexpected(error, typed)
+    finally:
+        if not gc.isenabled():
+            resume_collection()
 
 
 def _named_part(typed: Sequence[str]) -> str | None:

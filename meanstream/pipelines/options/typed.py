@@ -155,6 +155,8 @@ def _refuse_untyped(context: Any, unknown: str) -> None:
 
 def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """Give an option its value; refuse in one line what nobody could use."""
+    if _is_converted(parameter, context, value):
+        return value
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str):
             context.find_root().obj.note(parameter.name, text)
@@ -169,6 +171,17 @@ def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, v
         if isinstance(number, int) and abs(number) > LARGEST:
             raise BadOption(f"{parameter.name} must be at most {LARGEST} in size, got {number!r}")
     return found
+
+
+def _is_converted(parameter: Any, context: Any, value: Any) -> bool:
+    """Say whether a default has its type already: making what converts it takes half a millisecond, for 70 options."""
+    source = getattr(context.get_parameter_source(parameter.name), "name", None)
+    if source != "DEFAULT" or parameter.required or parameter.callback is not None:
+        return False
+    if value is None:
+        return not (parameter.multiple or parameter.nargs == -1)
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    return kind in (str, int, float, bool) and type(value) is kind
 
 
 def _check_text(parameter: Any, text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.persons import COUNTS, OVER_PERSON, TOO_MANY_PERSONS, PersonCounts
+from meanstream.operators.agents.persons import COUNTS, OVER_PERSON, TOO_MANY_PERSONS, PersonCounts, order_by_hash
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=60)
 
@@ -50,6 +50,12 @@ def test_any_cut_into_batches_and_any_restart_is_the_plain_count(
             counts.restore(number, columns)
     assert fates == by_hand(samples, limit, most)
     assert len(counts) == min(len(set(samples)), most)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=70))
+def test_hashes_are_ordered_stably_where_their_leading_bits_are_equal(parts: list[tuple[int, int, int]]) -> None:
+    key = np.array([(high << 62) + (middle << 30) + low for high, middle, low in parts], np.uint64)
+    assert order_by_hash(key).tolist() == np.argsort(key, kind="stable").tolist()
 
 
 def test_what_is_written_is_the_logarithm_of_the_persons() -> None:

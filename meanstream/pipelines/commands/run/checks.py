@@ -17,7 +17,6 @@ from meanstream.pipelines.commands.run.run_page import check_page_options
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 from meanstream.pipelines.options.refresh_option import NEVER, is_endless_source
-from meanstream.pipelines.page.page_answers import check_answers
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.metrics.background import parse_server_address
 from meanstream.streaming.open_sink import STDOUT, canonical_sink_location, check_sink_location
@@ -122,6 +121,8 @@ def _check_answers(options: AgentSideOptions) -> None:
     require(address is not None or not remote, "answers_remote", "come with --answers", remote)
     require(address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens))
     if address is not None:
+        from meanstream.pipelines.page.page_answers import check_answers
+
         check_answers(address, tokens, remote=remote)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from meanstream.operators.rings import ring_module
+from meanstream.pipelines.commands.run.collection import resume_collection
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.taken import takes_options
@@ -69,6 +70,7 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner is None:
         host_agents(options)
         return
+    resume_collection()
     ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
 
 

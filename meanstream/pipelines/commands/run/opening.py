@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from meanstream.pipelines.commands.run.checks import ending_run
+from meanstream.pipelines.commands.run.collection import resume_collection
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @contextmanager
 def opening_stack() -> Iterator[tuple[ExitStack, Callable[[], bool]]]:
     """Close what was opened, stop on a signal, and end in one line where a run cannot go on."""
+    resume_collection()
     with ExitStack() as opened, ending_run(), stopping_on_signals() as stop:
         yield opened, stop
 

@@ -15,7 +15,6 @@ from meanstream.pipelines.commands.run.private_files import private_agents_figur
 from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
-from meanstream.pipelines.commands.run.run_pairwise import host_pairs
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
@@ -36,6 +35,8 @@ _log = logging.getLogger(f"{LOGGER}.run")
 def host_agents(options: AgentSideOptions) -> None:
     """Run an engine and say what it did; or, for a dry run, what it would run on."""
     if isinstance(options, AgentsOptions) and options.schedule in PAIRWISE:
+        from meanstream.pipelines.commands.run.run_pairwise import host_pairs
+
         host_pairs(options)
         return
     if options.dry_run:

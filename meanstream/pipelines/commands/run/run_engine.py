@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -125,6 +124,4 @@ def run_engine(
             engine.history = watch.history
             engine.resume()
         watch.log_run(deployment.settings, source=taken.source.name, lateness=lateness, refresh=refresh)
-        if not gc.get_freeze_count():
-            gc.freeze()  # modules and what was opened stay to the end: no collection, nor the last one, looks at them
         return engine.run(lambda: stop() or taken.done())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
 from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.collection import resume_collection
 from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.private_files import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress_line import Progress
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
+        resume_collection()
         ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(options, options.runner)
         return
     _check_sides(options)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from meanstream.pipelines.commands.run.progress_line import make_progress
 from meanstream.pipelines.commands.run.run_page import page_run_facts, page_telemetry_of_agents, showing_page
 from meanstream.pipelines.commands.run.told_address import announcing_address
-from meanstream.pipelines.page.page_answers import AnswersServer
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
@@ -125,6 +124,8 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
+    from meanstream.pipelines.page.page_answers import AnswersServer
+
     tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
     server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
     url = f"{server.url}AGENT"

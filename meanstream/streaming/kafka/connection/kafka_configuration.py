@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from meanstream.operators.validation import require
-from meanstream.streaming.strict_yaml import DuplicateKeyError, read_strict_yaml_file
 
 _SECRET = re.compile(
     r"password|passphrase|secret|key\.pem$|private\.key|^sasl\.oauthbearer\.config$|token$|jaas|basic\.auth\.user\.info$"
@@ -92,6 +89,10 @@ def secrets_of_configuration(settings: Settings) -> list[str]:
 
 
 def _load(path: Path) -> dict[str, Any]:
+    import yaml  # a fortieth of a start, where no one configures a topic
+
+    from meanstream.streaming.strict_yaml import DuplicateKeyError, read_strict_yaml_file
+
     try:
         found = read_strict_yaml_file(path)
     except OSError as error:
