@@ -193,9 +193,7 @@ def _components(models: Models, straying: Floats, value: float, careful: float) 
     variance = np.concatenate([mixture.variance for mixture in models.mixtures])
     center = np.concatenate([mixture.center for mixture in models.mixtures])
     lost = float(weight[~carried].sum()), float(cautious[~carried].sum())
-    # A component beside others that hardly anyone carries is the whole population, and no class.
-    classes = [np.count_nonzero(mixture.weight >= CARRIED) for mixture in models.mixtures]
-    several = np.repeat(np.array(classes) > 1, sizes)[keep].astype(np.float64)
+    several = np.repeat(np.array(sizes) > 1, sizes)[keep].astype(np.float64)
     spread = np.repeat([mixture.spread**2 for mixture in models.mixtures], sizes)
     variances = variance[keep], np.repeat(straying, sizes)[keep], spread[keep]
     return weight[keep], cautious[keep], center[keep], variances, lost, several

@@ -179,6 +179,25 @@ def test_an_offset_that_is_hardly_known_does_not_replace_an_own_mean() -> None:
     assert np.mean((answer.lower <= truth) & (truth <= answer.upper)) > 0.92
 
 
+def test_samples_that_vary_much_do_not_make_an_agent_a_stranger_to_its_attributes() -> None:
+    """Six strays in two thousand make the others a class, but of which class an agent is its attribute says."""
+    rng, one, n = np.random.default_rng(3), np.ones(2000, np.int64), 2000
+    region = np.arange(n) % 2
+    ((category, codes),) = categories_of([("region", ["north", "south"], region)])
+    truth = np.where(np.arange(n) < 6, 0.95, np.array([0.3, 0.6])[region])
+    releases = ReleaseColumns(
+        agent=np.arange(n), index=one, count=100 * one, total=one, mean=truth + rng.normal(0, 0.03, n),
+        noise_variance=np.full(n, 8e-4), covariates=codes[:, None],
+    )  # fmt: skip
+    design = CovariateDesign((category,))
+    way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=design, strangers=False)
+    own = OwnMeans(
+        agent=np.arange(2), count=np.full(2, 100), mean=np.array([0.38, 0.52]), variance=np.full(2, 25e-4),
+        covariates=codes[:2, None],
+    )  # fmt: skip
+    assert way.fit_summary(way.summarize(releases), 0.01).estimate(own).value == pytest.approx([0.3, 0.6], abs=0.02)
+
+
 def test_releases_give_the_same_population_however_they_were_split() -> None:
     made = Made()
     way = make_collaboration("pooled_prior", lower=0.0, upper=1.0, covariates=made.design)

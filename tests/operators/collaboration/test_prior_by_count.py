@@ -329,19 +329,6 @@ def test_a_large_spread_of_own_samples_is_no_member_of_a_class() -> None:
     assert (np.abs(mixed.value[:20] - 0.35) < np.abs(steady.value[:20] - 0.35)).all()
 
 
-def test_a_few_strays_do_not_make_the_others_a_class() -> None:
-    """Samples of one agent that vary much show no second class where hardly anyone is elsewhere."""
-    rng, one = np.random.default_rng(3), np.ones(2000, np.int64)
-    truth = np.where(np.arange(2000) < 6, 0.9, 0.5)
-    releases = ReleaseColumns(
-        agent=np.arange(2000), index=one, count=100 * one, total=one, mean=truth + rng.normal(0, 0.03, 2000),
-        noise_variance=np.full(2000, 8e-4),
-    )  # fmt: skip
-    way = make_collaboration("learned_prior", lower=0.0, upper=1.0, strangers=False)
-    own = OwnMeans(agent=np.arange(1), count=np.full(1, 100), mean=np.full(1, 0.58), variance=np.full(1, 25e-4))
-    assert way.fit_summary(way.summarize(releases), 0.01).estimate(own).value[0] == pytest.approx(0.5, abs=0.01)
-
-
 def test_noise_of_a_release_is_no_spread_of_its_samples() -> None:
     """A release in the place of the own mean is noisy; that alone makes nobody a stranger to the classes."""
     truth = np.array([0.2, 0.8])[np.arange(300) % 2]

@@ -14,6 +14,7 @@ from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted 
 from meanstream.operators.collaboration.fit_of_bins import releases_fit_for_bins
 from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import TRIMMED, PriorByCount
+from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import Floats, ReleaseColumns
@@ -113,6 +114,8 @@ class PriorWithCovariates:
         beyond = self._fit_prior(summary, sample_variance, summary.mean - offset, WIDENED * (self.upper - self.lower))
         if isinstance(beyond, FittedAlone):
             return beyond
+        if isinstance(beyond, FittedByCount):  # attributes say already of which class an agent is
+            beyond = replace(beyond, is_class=np.zeros_like(beyond.is_class))
         return FittedWithCovariates(without=without, beyond=beyond, effects=effects)
 
     def _fit_prior(  # type: ignore[no-untyped-def]  # of either prior
