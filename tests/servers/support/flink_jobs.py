@@ -223,7 +223,7 @@ def contradictions(estimates: Iterable[bytes]) -> list[str]:
     for line in estimates:
         event = msgspec.json.decode(line)
         seen[event["agent"], event["time"], event.get("population_time") or event["time"]].add(line)
-    return sorted(f"{agent} at {time} of {until}" for (agent, time, until), lines in seen.items() if len(lines) > 1)
+    return sorted(b" but ".join(sorted(lines)).decode() for lines in seen.values() if len(lines) > 1)
 
 
 def answered_anew(estimates: Iterable[bytes]) -> int:
