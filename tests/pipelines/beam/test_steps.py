@@ -14,6 +14,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.runners.worker import statecache
+from apache_beam.transforms.core import _check_fn_use_yield_and_return
 from apache_beam.transforms.userstate import TimerSpec
 
 from meanstream import pipelines
@@ -141,6 +142,15 @@ def steps() -> set[type]:
             ):
                 found.add(kind)
     return found
+
+
+def test_no_step_makes_beam_warn_of_yield_and_return() -> None:
+    warned = [
+        kind.__name__
+        for kind in steps()
+        if issubclass(kind, beam.DoFn) and _check_fn_use_yield_and_return(kind.process)
+    ]
+    assert warned == []
 
 
 def test_every_step_of_the_package_is_discreet_and_so_is_what_a_timer_calls() -> None:

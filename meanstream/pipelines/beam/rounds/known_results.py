@@ -243,12 +243,12 @@ class _Apply(Step):
             sorts[one[:1]].append(one[1:])
         known = sorts[_FINDINGS]
         require(len(known) <= 1, "findings", "be given at most once for every round", len(known))
-        if not known and not self._results and isinstance(self._dofn, NeedsFindings):
-            return  # the round has fewer stages than the pipeline
         told: list[Any] = [StageFindingsCoder().decode(known[0]) if known else None]
         if self._results:  # in one order: of two results of a stage, every worker and every retry takes the same
             told.append([StageResultCoder().decode(one) for one in sorted(sorts[_RESULT])])
-        elements = [self._coder.decode(one) for one in sorts[_ELEMENT]]
+        # Without findings the round has fewer stages than the pipeline.
+        idle = not known and not self._results and isinstance(self._dofn, NeedsFindings)
+        elements = [] if idle else [self._coder.decode(one) for one in sorts[_ELEMENT]]
         for one in elements if self._placing.join is None else self._placing.join(elements):
             yield from self._dofn.process(one, *told)
 
