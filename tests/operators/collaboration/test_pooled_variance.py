@@ -108,6 +108,21 @@ def test_merging_and_storing_change_nothing() -> None:
     assert stored.variance == pytest.approx(whole.variance, rel=1e-9)
 
 
+def test_the_sums_are_the_same_bits_however_releases_come_together() -> None:
+    """After a kill a pipeline may take the releases of several windows at once that it took one by one before."""
+    rng, n = np.random.default_rng(9), 5000
+    drawn = rng.normal(size=n) ** 2, rng.uniform(0.001, 1, n), np.exp(rng.normal(0, 3, n))
+    pools = []
+    for seed, parts in ((0, 1), (1, 7), (2, 500)):
+        order = np.random.default_rng(seed).permutation(n)
+        pool = PooledVariance(0.0, 2.0)
+        for part in np.array_split(order, parts):
+            squared, sampling, noise = (column[part] for column in drawn)
+            pool.update(ReleaseDifferences(squared=squared, sampling=sampling, noise=noise))
+        pools.append(pool.snapshot())
+    assert pools[0] == pools[1] == pools[2]
+
+
 def test_other_bounds_and_other_versions_are_refused() -> None:
     pool = PooledVariance(0.0, 1.0)
     with pytest.raises(ValueError, match="bounds must be"):

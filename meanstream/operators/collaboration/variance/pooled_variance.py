@@ -26,6 +26,7 @@ LEAST_RATIO = 1e-9
 BIN_RATIO = 1.25
 GRID = 160
 ZOOMS = 3
+GRID_BITS = 32
 SNAPSHOT_VERSION = 1
 
 
@@ -175,7 +176,9 @@ class PooledVariance:
         with np.errstate(divide="ignore"):
             place = np.log(ratio / (unit * LEAST_RATIO)) / np.log(BIN_RATIO)
         index = np.clip(np.nan_to_num(place), 0, BINS - 1).astype(np.int64)
-        for row, values in enumerate((np.ones_like(ratio), differences.squared / differences.sampling, ratio)):
+        least = unit * LEAST_RATIO * BIN_RATIO ** np.arange(BINS)
+        squares = _on_grid(differences.squared / differences.sampling, unit + least, index)
+        for row, values in enumerate((np.ones_like(ratio), squares, _on_grid(ratio, least, index))):
             self._sums[row] += np.bincount(index, values, minlength=BINS)
 
     def count_votes(self, votes: Ints, noise_variance: float) -> None:
@@ -268,6 +271,12 @@ class PooledVariance:
             require(votes.shape == (2 + VOTE_BINS,), "snapshot votes", f"have shape ({2 + VOTE_BINS},)", votes.shape)
             pool._votes, pool._vote_variance = votes, float(state["vote_variance"])
         return pool
+
+
+def _on_grid(values: Floats, scale: Floats, index: Ints) -> Floats:
+    """Round values to a fine grid of their bins: floats hold the sums of some million exactly, so in any order."""
+    step = np.ldexp(1.0, np.floor(np.log2(scale)).astype(np.int64) - GRID_BITS)[index]
+    return np.asarray(np.rint(values / step) * step, np.float64)
 
 
 def _smooth(log_variance: Floats, cell: Ints, group: Ints, weights: Floats) -> Floats:
