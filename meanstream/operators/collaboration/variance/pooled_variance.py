@@ -176,7 +176,7 @@ class PooledVariance:
         with np.errstate(divide="ignore"):
             place = np.log(ratio / (unit * LEAST_RATIO)) / np.log(BIN_RATIO)
         index = np.clip(np.nan_to_num(place), 0, BINS - 1).astype(np.int64)
-        least = unit * LEAST_RATIO * BIN_RATIO ** np.arange(BINS)
+        least: Floats = np.asarray(unit * LEAST_RATIO * BIN_RATIO ** np.arange(BINS), np.float64)
         squares = _on_grid(differences.squared / differences.sampling, unit + least, index)
         for row, values in enumerate((np.ones_like(ratio), squares, _on_grid(ratio, least, index))):
             self._sums[row] += np.bincount(index, values, minlength=BINS)
