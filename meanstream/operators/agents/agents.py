@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from meanstream.operators.agents.agent_order import samples_by_agent
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
+from meanstream.operators.agents.ordering import samples_by_agent
 from meanstream.operators.agents.own_energies import own_samples_with_energies
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK

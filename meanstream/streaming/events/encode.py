@@ -79,7 +79,7 @@ class EncodedLines(Sequence[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         for block in self.blocks():
-            yield from _lines_of(block)
+            yield from split_event_lines(block)
 
     def blocks(self) -> Iterator[bytes]:
         """Give the pieces."""
@@ -87,11 +87,12 @@ class EncodedLines(Sequence[bytes]):
 
     def _lines(self, number: int) -> list[bytes]:
         if self._apart[0] != number:
-            self._apart = number, _lines_of(self._block(number * BLOCK))
+            self._apart = number, split_event_lines(self._block(number * BLOCK))
         return self._apart[1]
 
 
-def _lines_of(block: bytes) -> list[bytes]:
+def split_event_lines(block: bytes) -> list[bytes]:
+    """Take lines apart, each of which has its end."""
     return block.split(b"\n")[:-1]  # JSON escapes line ends, so these are ours
 
 

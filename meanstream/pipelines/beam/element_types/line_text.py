@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.encode import EventLines, split_event_lines
 
 
 class LineText(Sequence[bytes]):
@@ -48,7 +48,7 @@ class LineText(Sequence[bytes]):
 
     def _lines(self) -> list[bytes]:
         if self._apart is None:
-            self._apart = self.text.split(b"\n")[:-1]
+            self._apart = split_event_lines(self.text)
         return self._apart
 
 
