@@ -25,8 +25,8 @@ import numpy as np
 from pyarrow import csv, parquet
 
 from benchmarks.speed.speed_of_engine import run_engine, write_events
-from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.simulated_pairwise import simulate_pairwise
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulated_pairwise import simulate_pairwise
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.wire import PersonalEstimate
 

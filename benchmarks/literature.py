@@ -33,7 +33,7 @@ from pyarrow import csv
 from benchmarks.real.sets import RealSet
 from benchmarks.real_data import noise_of, settings_of
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases

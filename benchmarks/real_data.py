@@ -50,7 +50,7 @@ from benchmarks.real.sets import SETS, RealSet, real_sets
 from benchmarks.real.strata import measure_strata, runs_of, strata_table
 from benchmarks.real.subgroups import subgroup_rows, subgroup_table
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import make_collaboration

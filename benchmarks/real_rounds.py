@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.real.sets import SETS, RealSet, real_sets
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.central_rounds import run_central
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol

@@ -15,9 +15,9 @@ from time import process_time
 
 import numpy as np
 
-from meanstream.operators.papers.simulation.agent_population import Simulated
-from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.simulated_pairwise import (
+from meanstream.lab.simulation.agent_population import Simulated
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulated_pairwise import (
     simulate_pairwise,
     simulated_pairwise_design_variance,
     simulated_pairwise_noise,

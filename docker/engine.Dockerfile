@@ -13,6 +13,9 @@ RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/meanstream/bin/pip install --no-compile --no-deps --require-hashes --only-binary :all: -r requirements/engine.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY meanstream meanstream
+COPY operators operators
+COPY streaming streaming
+COPY pipelines pipelines
 COPY docker/trim_image.py /src/trim_image.py
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
     && /opt/meanstream/bin/pip install --no-compile --no-index --no-deps dist/meanstream-*.whl \

@@ -17,16 +17,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meanstream.frames.forecasts import forecast_agents, simulate_agents, simulate_rounds
-    from meanstream.frames.plan_means import plan_means
-    from meanstream.frames.private_means import private_means
-    from meanstream.frames.private_windows import private_windows
     from meanstream.operators.agents.agents import Agents
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.agents.running_mean import PrivateMean
     from meanstream.operators.collaboration.mixture_prior import LearnedPrior
     from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
     from meanstream.operators.noise.keyed import KeyedNoise
+    from meanstream.pipelines.frames.forecasts import forecast_agents, simulate_agents, simulate_rounds
+    from meanstream.pipelines.frames.plan_means import plan_means
+    from meanstream.pipelines.frames.private_means import private_means
+    from meanstream.pipelines.frames.private_windows import private_windows
 
     __version__: str
 
@@ -55,12 +55,12 @@ _HOME = {
     "LearnedPrior": "meanstream.operators.collaboration.mixture_prior",
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
-    "forecast_agents": "meanstream.frames.forecasts",
-    "plan_means": "meanstream.frames.plan_means",
-    "private_means": "meanstream.frames.private_means",
-    "private_windows": "meanstream.frames.private_windows",
-    "simulate_agents": "meanstream.frames.forecasts",
-    "simulate_rounds": "meanstream.frames.forecasts",
+    "forecast_agents": "meanstream.pipelines.frames.forecasts",
+    "plan_means": "meanstream.pipelines.frames.plan_means",
+    "private_means": "meanstream.pipelines.frames.private_means",
+    "private_windows": "meanstream.pipelines.frames.private_windows",
+    "simulate_agents": "meanstream.pipelines.frames.forecasts",
+    "simulate_rounds": "meanstream.pipelines.frames.forecasts",
 }
 
 

@@ -10,7 +10,7 @@ Examples
 
 from __future__ import annotations
 
-from meanstream.operators.evidence.collaboration_checks import check_collaboration
-from meanstream.operators.evidence.estimator_checks import check_estimator
+from meanstream.lab.evidence.collaboration_checks import check_collaboration
+from meanstream.lab.evidence.estimator_checks import check_estimator
 
 __all__ = ["check_collaboration", "check_estimator"]

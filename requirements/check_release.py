@@ -17,6 +17,8 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
+CORE = ("operators", "streaming", "pipelines")
+"""Folders at the top of the tree; the package holds a link to each."""
 HOUSE = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", ".gitignore", "PKG-INFO"}
 """What a source distribution has beside the package; only the last is not a file of the commit."""
 NEVER = re.compile(
@@ -98,7 +100,9 @@ def same_files(found: set[str], wanted: set[str], what: str) -> None:
 
 def package(tree: Path) -> set[str]:
     """List the files of the package in an exported tree."""
-    return {path.relative_to(tree).as_posix() for path in (tree / "meanstream").rglob("*") if path.is_file()}
+    folders = [tree / "meanstream", *(tree / name for name in CORE)]
+    files = [path.relative_to(tree) for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {(path if path.parts[0] == "meanstream" else "meanstream" / path).as_posix() for path in files}
 
 
 def check_bill(bill: Path, tree: Path) -> None:

@@ -29,8 +29,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
-    "meanstream.operators.evidence.mechanisms_audit",
-    "meanstream.operators.forecast.agents_forecast",
+    "meanstream.lab.evidence.mechanisms_audit",
+    "meanstream.lab.papers.bounds.agents_forecast",
     "meanstream.pipelines.commands.main",
     "meanstream.pipelines.commands.run.run_agents",
     "meanstream.pipelines.commands.run.run_rounds",

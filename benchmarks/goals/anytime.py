@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meanstream.operators.papers.simulation.anytime_streams import coverage_of_a_stream, looks
+from meanstream.lab.simulation.anytime_streams import coverage_of_a_stream, looks
 
 PROCESSES = {
     "none": "independent samples",

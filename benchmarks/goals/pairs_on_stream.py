@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.papers.colme.pairwise_agents import PairwiseAgents
+from meanstream.lab.papers.colme.pairwise_settings import PairwiseSettings
+from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.papers.colme.pairwise_agents import PairwiseAgents
-from meanstream.operators.papers.colme.pairwise_settings import PairwiseSettings
-from meanstream.operators.papers.colme.pairwise_stream import PairwiseStream
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.records import OwnMeans
 
 BATCH = 50

@@ -23,11 +23,11 @@ from unittest import mock
 
 import numpy as np
 
+from meanstream.lab.simulation import broadcast
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulate_agents import simulate
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.counters.base import Counter, State
-from meanstream.operators.papers.simulation import broadcast
-from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.simulate_agents import simulate
 from meanstream.operators.records import Floats, Ints
 
 TIMES = tuple(np.unique(np.round(np.geomspace(200, 30_000, 25)).astype(int)).tolist())

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from benchmarks.real.sets import OWNERS, VALUES
+from meanstream.lab.demo.flights import flights_file
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
-from meanstream.pipelines.commands.demo.flights import flights_file
 from meanstream.streaming.agents.declared_covariates import covariates_of_table
 
 PLANES = ("year", "type", "manufacturer", "model", "engines", "seats", "engine")

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
+from meanstream.lab.demo.flights import flights_file
 from meanstream.operators.records import Floats, Ints
-from meanstream.pipelines.commands.demo.flights import flights_file
 
 SEASONS = (2013, 2014, 2015)
 

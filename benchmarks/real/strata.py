@@ -16,7 +16,7 @@ from benchmarks.real.laws import LAWS
 from benchmarks.real.measure import Half, replayed
 from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.usual import AT_THE_END
+from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance

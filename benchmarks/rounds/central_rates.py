@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.central_rounds import run_central
 from meanstream.operators.rounds.round_records import Summaries
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.random_words import SeededWords
+from meanstream.lab.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.rounds.round_records import Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 

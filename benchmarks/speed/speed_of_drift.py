@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from meanstream.operators.papers.simulation.drift_learners import ExponentialMean
-from meanstream.operators.papers.simulation.simulated_drift import AGES, DriftConfig, DriftPart, simulate_drift
+from meanstream.lab.simulation.drift_learners import ExponentialMean
+from meanstream.lab.simulation.simulated_drift import AGES, DriftConfig, DriftPart, simulate_drift
 
 CHANGES = {"step": "step:0.2,0.5@5000", "all": "all:0.15@5000", "none": "all:0@5000", "start": "all:0@1"}
 STARTS = (19, 99, 499, 999, 2999, 9999)

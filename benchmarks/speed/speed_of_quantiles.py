@@ -36,7 +36,7 @@ from benchmarks.real.made import made_sets
 from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.usual import AT_THE_END, HISTOGRAM_SHARE
+from meanstream.operators.agents.defaults import AT_THE_END, HISTOGRAM_SHARE
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
 from meanstream.operators.noise.keyed import KeyedNoise

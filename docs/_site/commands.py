@@ -12,8 +12,8 @@ from meanstream.pipelines.beam.template.template_command import HERE, SAME
 from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
 from meanstream.pipelines.commands import main
 from meanstream.pipelines.commands.init_command import KINDS
-from meanstream.pipelines.options.declared import declared_of_command
-from meanstream.pipelines.options.shown import required_options, with_environment_and_headings
+from meanstream.pipelines.options.declaration import declared_of_command
+from meanstream.pipelines.options.help_text import required_options, with_environment_and_headings
 
 
 def every_command(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from tests.lint.sources import sources
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SHIPPED = {
@@ -42,8 +44,7 @@ def modules_of(text: str) -> set[str]:
 
 @cache
 def imported() -> frozenset[str]:
-    files = (ROOT / "meanstream").rglob("*.py")
-    return frozenset(name for file in files for name in modules_of(file.read_text(encoding="utf-8")))
+    return frozenset(name for source in sources() for name in modules_of(source.text))
 
 
 def module_of(requirement: str) -> str:

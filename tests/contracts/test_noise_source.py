@@ -7,15 +7,15 @@ import ast
 from tests.lint.sources import Source, sources
 
 NUMPY = (
-    "meanstream/operators/evidence/",  # made-up data and the auditor's coins
-    "meanstream/operators/papers/simulation/",  # made-up data
-    "meanstream/operators/forecast/random_words.py",
-    "meanstream/operators/forecast/shares_forecast.py",
-    "meanstream/operators/forecast/simulated_noise.py",
-    "meanstream/pipelines/commands/evidence/",  # made-up data and the auditor's coins
+    "meanstream/lab/evidence/",  # made-up data and the auditor's coins
+    "meanstream/lab/simulation/",  # made-up data
+    "meanstream/lab/random_words.py",
+    "operators/forecast/shares_forecast.py",
+    "operators/forecast/simulated_noise.py",
+    "meanstream/lab/audits/",  # made-up data and the auditor's coins
 )
 """Folders that may draw by NumPy, which anybody can who knows the seed."""
-STANDARD = {"meanstream/streaming/kafka/claims/ownership.py"}
+STANDARD = {"streaming/kafka/claims/ownership.py"}
 """Files that may draw by the standard library's generator: how long to wait before a claim is tried again."""
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.operators.evidence.mechanisms_audit import mechanism_audits
+from meanstream.lab.evidence.mechanisms_audit import mechanism_audits
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "privacy.md"
 ROW = re.compile(
-    r"^\| (?P<about>[^|]+) \| (?P<why>[^|]+) \| \[[\w.]+\]\(\.\./(?P<file>meanstream/[\w/]+\.py)\) (?P<names>[^|]+) \| "
+    r"^\| (?P<about>[^|]+) \| (?P<why>[^|]+) \| \[[\w.]+\]\(\.\./(?P<file>[\w/]+\.py)\) (?P<names>[^|]+) \| "
     r"`(?P<digest>[0-9a-f]{12})` \|$"
 )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import meanstream
 
 ROOT = Path(__file__).parents[2]
-LINKS = ("operators", "streaming", "pipelines")
+CORE = ("operators", "streaming", "pipelines")
 PROGRAM = """
 import importlib
 for name in ("operators.counters.pm2", "streaming.clock", "pipelines.own_errors"):
@@ -21,10 +21,10 @@ for name in ("operators.counters.pm2", "streaming.clock", "pipelines.own_errors"
 """
 
 
-def test_an_import_through_a_link_says_what_to_import() -> None:
+def test_an_import_by_a_bare_folder_says_what_to_import() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == [
-        f"{name} is a link for readers of the code: import meanstream.{name} instead" for name in LINKS
+        f"{name} is imported by its full name: import meanstream.{name} instead" for name in CORE
     ]
 
 

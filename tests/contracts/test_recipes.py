@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lint.sources import CORE
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 RECIPES = dict(re.findall(r"^## (Add [^\n]*)\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL))
@@ -46,39 +48,39 @@ class Tried:
 
 TRIED = {
     "Add an estimator of rounds": Tried(
-        place="meanstream/operators/estimators/added.py",
+        place="operators/estimators/added.py",
         program="from meanstream.operators.estimators.one_shot import OneShot\n\n\n"
         'class Added(OneShot):\n    """Added."""\n\n    name = "added"\n    candidate = False\n    taken_for = ""\n',
         lines=(
             (
-                "meanstream/operators/estimators/registry.py",
+                "operators/estimators/registry.py",
                 "ESTIMATORS: dict[str, str] = {",
                 '    "added": "meanstream.operators.estimators.added:Added",',
             ),
         ),
         generates=(("docker/dataflow/generate_templates.py",),),
         command=(*ROUNDS, "--estimator", "added"),
-        tests=("tests/operators/papers/simulation/test_round_simulation.py",),
+        tests=("tests/lab/simulation/test_round_simulation.py",),
         word="[added",
         least=1,
     ),
     "Add a counter": Tried(
-        place="meanstream/operators/counters/added.py",
+        place="operators/counters/added.py",
         program="from dataclasses import dataclass\nfrom typing import ClassVar\n\n"
         "from meanstream.operators.counters.pm1 import Pm1\n\n\n"
         '@dataclass(frozen=True)\nclass Added(Pm1):\n    """Added."""\n\n    name: ClassVar[str] = "added"\n',
         lines=(
             (
-                "meanstream/operators/counters/registry.py",
+                "operators/counters/registry.py",
                 "from meanstream.operators.counters.pm2 import Pm2",
                 "from meanstream.operators.counters.added import Added",
             ),
-            ("meanstream/operators/counters/registry.py", "    Toeplitz.name: Toeplitz,", "    Added.name: Added,"),
+            ("operators/counters/registry.py", "    Toeplitz.name: Toeplitz,", "    Added.name: Added,"),
             (
                 "docs/privacy.md",
                 "| counter.pm1 |",
                 "| counter.added | As of PM-I, which it is under another name | "
-                "[added.py](../meanstream/operators/counters/added.py) `Added` | `000000000000` |",
+                "[added.py](../operators/counters/added.py) `Added` | `000000000000` |",
             ),
         ),
         generates=(("-m", "tests.contracts.test_proofs"),),
@@ -92,7 +94,7 @@ TRIED = {
         least=10,
     ),
     "Add a way to collaborate": Tried(
-        place="meanstream/operators/collaboration/added.py",
+        place="operators/collaboration/added.py",
         program="from dataclasses import dataclass\nfrom typing import Any, ClassVar\n\n"
         "from meanstream.operators.collaboration.alone import FittedAlone, LearningAlone\n\n\n"
         '@dataclass(frozen=True, slots=True)\nclass Added(LearningAlone):\n    """Added."""\n\n'
@@ -103,12 +105,12 @@ TRIED = {
         '        return FittedAlone(method="added")\n',
         lines=(
             (
-                "meanstream/operators/collaboration/registry.py",
+                "operators/collaboration/registry.py",
                 "from meanstream.operators.collaboration.release_bins import ReleaseBins",
                 "from meanstream.operators.collaboration.added import Added",
             ),
             (
-                "meanstream/operators/collaboration/registry.py",
+                "operators/collaboration/registry.py",
                 "COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {",
                 "    Added.name: lambda *_: Added(),",
             ),
@@ -119,12 +121,12 @@ TRIED = {
         least=1,
     ),
     "Add a source": Tried(
-        place="meanstream/streaming/sources/added.py",
+        place="streaming/sources/added.py",
         program="from meanstream.streaming.sources.formats.csv_file import CsvSource\n\n\n"
         'class AddedSource(CsvSource):\n    """Added."""\n',
         lines=(
             (
-                "meanstream/streaming/open_source.py",
+                "streaming/open_source.py",
                 "SOURCES: dict[str, str] = {",
                 '    ".added": "meanstream.streaming.sources.added:AddedSource",',
             ),
@@ -132,12 +134,12 @@ TRIED = {
         command=tuple("samples.added" if word == "samples.csv" else word for word in AGENTS),
     ),
     "Add a sink": Tried(
-        place="meanstream/streaming/sinks/added.py",
+        place="streaming/sinks/added.py",
         program="from meanstream.streaming.sinks.jsonl_sink import JsonlSink\n\n\n"
         'class AddedSink(JsonlSink):\n    """Added."""\n\n    kind = "an .added file"\n',
         lines=(
             (
-                "meanstream/streaming/open_sink.py",
+                "streaming/open_sink.py",
                 "SINKS: dict[str, tuple[str, str]] = {",
                 '    ".added": ("an .added file", "meanstream.streaming.sinks.added:AddedSink"),',
             ),
@@ -152,12 +154,12 @@ TRIED = {
     "Add an option": Tried(
         lines=(
             (
-                "meanstream/pipelines/options/agent_side.py",
+                "pipelines/options/agent_side.py",
                 "    max_agents: MaxAgentsOption = ",
                 '    added: Annotated[int, cli_option("Added.", INPUT, host="engine")] = 3',
             ),
             (
-                "meanstream/pipelines/options/agent_side.py",
+                "pipelines/options/agent_side.py",
                 '        """Check everything that is not privacy; see `StreamOptions.engine_options`."""',
                 "        if self.added < 0:\n"
                 '            raise ValueError(f"added must be at least 0, got {self.added}")',
@@ -186,7 +188,7 @@ def test_what_is_added_is_where_the_recipe_says(title: str) -> None:
     assert all(place in body or f"`{Path(place).name}`" in body for place in files)
     if tried.place is not None:
         assert f"`{Path(tried.place).parent.as_posix()}/`" in body
-    for place in re.findall(r"`((?:meanstream|tests|docs)/[\w/.]*)`", body):
+    for place in re.findall(r"`((?:meanstream|operators|streaming|pipelines|tests|docs)/[\w/.]*)`", body):
         assert (ROOT / place).exists(), place
 
 
@@ -200,8 +202,8 @@ REFUSED = {
 def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
     """One copy of the tree for all of them: no recipe needs another, and starting interpreters is most of the cost."""
     tree = tmp_path / "tree"
-    for name in ("meanstream", "tests", "docker"):
-        shutil.copytree(ROOT / name, tree / name)  # with what is compiled
+    for name in ("meanstream", *CORE, "tests", "docker"):
+        shutil.copytree(ROOT / name, tree / name, symlinks=True)  # with what is compiled
     (tree / "docs").mkdir()
     for name in ("pyproject.toml", "docs/privacy.md"):
         shutil.copy(ROOT / name, tree / name)

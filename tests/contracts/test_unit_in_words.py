@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.persons import MAX_PERSONS, PersonCounts
+from meanstream.operators.agents.person_limits import MAX_PERSONS, PersonCounts
 from meanstream.operators.noise.group_privacy import GROUPS
 
 ROOT = Path(__file__).parents[2]

@@ -31,8 +31,8 @@ OWN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docker/RE
 PAST = re.compile(r"(?ms)^## \[\d.*")
 PUBLIC = (
     "meanstream/__init__.py",
-    "meanstream/pipelines/beam/agents/agent_transforms.py",
-    "meanstream/pipelines/beam/rounds/round_transforms.py",
+    "pipelines/beam/agents/agent_transforms.py",
+    "pipelines/beam/rounds/round_transforms.py",
 )
 LOGGED = {"debug", "info", "warning", "error", "critical", "exception"}
 

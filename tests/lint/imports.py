@@ -12,19 +12,19 @@ from tests.lint.sources import ROOT, Source, sources
 
 NAMED = re.compile(r"(meanstream(?:\.\w+)+)(?::\w+)?")
 ONLY_IN = {
-    "confluent_kafka": "meanstream/streaming/kafka/connection/kafka_client.py",
-    "google.cloud.pubsub_v1": "meanstream/pipelines/beam/pubsub/pubsub_client.py",
-    "prometheus_client": "meanstream/streaming/metrics/engine_metrics.py",
-    "sqlite3": "meanstream/streaming/store/database.py",
+    "confluent_kafka": "streaming/kafka/connection/kafka_client.py",
+    "google.cloud.pubsub_v1": "pipelines/beam/pubsub/pubsub_client.py",
+    "prometheus_client": "streaming/metrics/engine_metrics.py",
+    "sqlite3": "streaming/store/database.py",
 }
 """Clients, and the file that alone imports each: nothing else depends on its spelling."""
 RINGS = tuple(
     f"meanstream.{ring}."
     for ring in (
-        "operators.papers",
-        "operators.evidence",
+        "lab.papers",
+        "lab.evidence",
         "pipelines.beam",
-        "pipelines.commands.papers",
+        "lab.simulation",
         "integrations",
     )
 )

@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.lint.sources import ROOT, sources
+from tests.lint.sources import CORE, ROOT, sources
 
-LINKS = ("operators", "streaming", "pipelines")
-"""The user's folders, which stand at the top level as links into the package."""
-TOPS = ("meanstream", *LINKS, "tests", "benchmarks", "docs", "docker", "requirements")
+TOPS = ("meanstream", *CORE, "tests", "benchmarks", "docs", "docker", "requirements")
 PATH = re.compile(rf"(?:{'|'.join(TOPS)}|\.ci|\.github)/[\w./-]*\w/?|[\w./-]*\w\.(?:py|toml|yml|yaml|sh|md)")
 DOTTED = re.compile(r"meanstream(?:\.\w+)+")
 QUOTED = re.compile(r"`([^`\n]+)`")
@@ -83,9 +81,9 @@ def stale_paths(text: str) -> list[str]:
 
 def check_prose() -> Iterator[str]:
     """Report what documents and docstrings name that does not exist."""
-    for name in LINKS:
-        if (ROOT / name).resolve() != ROOT / "meanstream" / name:
-            yield f"{name} must be a link to meanstream/{name}"
+    for name in CORE:
+        if (ROOT / "meanstream" / name).resolve() != ROOT / name:
+            yield f"meanstream/{name} must be a link to {name}"
     for name in files():
         if name.endswith(".md") and (ROOT / name).exists():
             text = (ROOT / name).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from tests.lint.sources import Source, sources
+from tests.lint.sources import CORE, Source, sources
 
 USERS = ("meanstream", "tests", "benchmarks", "docker", "docs/examples")
 """Folders whose files may use a public name."""
@@ -16,12 +16,12 @@ WHOLE = {"adaptive", "repeating", "item", "semi", "split", "plan"}
 """Estimators whose names are words: only a string that is nothing else names one."""
 IN_TEXT = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(ESTIMATORS.keys() - WHOLE | {'cummings'}))})\b")
 ESTIMATORS_NAMED_IN = (
-    "meanstream/operators/estimators/",
-    "meanstream/operators/papers/",
-    "meanstream/pipelines/commands/papers/reproduce/",  # figures of the papers, each of its own estimator
-    "meanstream/pipelines/commands/command_parts.py",  # `meanstream plan` is a command
+    "operators/estimators/",
+    "meanstream/lab/papers/",
+    "meanstream/lab/reproduce/",  # figures of the papers, each of its own estimator
+    "pipelines/commands/command_parts.py",  # `meanstream plan` is a command
     "meanstream/integrations/public_answers.py",  # `plan` is a tool
-    "meanstream/pipelines/commands/papers/simulate/simulated_rounds_options.py",  # help
+    "meanstream/lab/simulate/simulated_rounds_options.py",  # help
 )
 
 
@@ -32,7 +32,7 @@ def unused(files: Iterable[Source]) -> Iterator[str]:
     for source in files:
         words.update(re.findall(r"\w+", source.text))
     for source in files:
-        if not source.path.startswith("meanstream/"):
+        if not source.path.startswith(("meanstream/", *CORE)):
             continue
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):

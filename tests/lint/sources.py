@@ -9,6 +9,8 @@ from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CORE = ("operators", "streaming", "pipelines")
+"""The three folders of the core; `meanstream` holds a link to each, by which it is imported."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Source:
 
     @property
     def module(self) -> str:
-        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        path = f"meanstream/{self.path}" if self.path.startswith(CORE) else self.path
+        return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
     def strings(self) -> Iterator[tuple[int, str]]:
         """Give the line and text of every string that is not a docstring."""
@@ -39,11 +42,12 @@ class Source:
 
 
 def sources(folder: str = "meanstream") -> tuple[Source, ...]:
-    """Give every Python file of a folder, in the order of their paths; each is read and parsed once."""
+    """Give every Python file of a folder, in the order of their paths; the package is `meanstream` and the core."""
     return _read(folder)
 
 
 @cache
 def _read(folder: str) -> tuple[Source, ...]:
-    paths = sorted((ROOT / folder).rglob("*.py"))
+    folders = ("meanstream", *CORE) if folder == "meanstream" else (folder,)
+    paths = sorted(path for name in folders for path in (ROOT / name).rglob("*.py"))
     return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)

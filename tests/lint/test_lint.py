@@ -14,9 +14,9 @@ from tests.lint.sources import Source
 
 def test_a_client_that_is_imported_elsewhere_is_found() -> None:
     here = Source("meanstream/x.py", "def f():\n    from confluent_kafka.admin import AdminClient\n")
-    there = Source("meanstream/streaming/store/database.py", "import sqlite3\n")
+    there = Source("streaming/store/database.py", "import sqlite3\n")
     assert list(clients_elsewhere([here, there])) == [
-        "meanstream/x.py must import confluent_kafka from meanstream/streaming/kafka/connection/kafka_client.py"
+        "meanstream/x.py must import confluent_kafka from streaming/kafka/connection/kafka_client.py"
     ]
     pubsub = Source("meanstream/x.py", "from google.cloud import pubsub_v1, storage\n")
     assert len(list(clients_elsewhere([pubsub]))) == 1
@@ -26,17 +26,17 @@ def test_a_module_that_a_string_names_is_found() -> None:
     text = (
         'A = {"x": "meanstream.streaming.clock:Clock"}\ndef f():\n    """meanstream.beam"""\n    return "meanstream.no"'
     )
-    assert named_modules(Source("meanstream/operators/x.py", text)) == {"meanstream.streaming.clock"}
-    assert len(list(strings_that_point_up([Source("meanstream/operators/x.py", text)]))) == 1
+    assert named_modules(Source("operators/x.py", text)) == {"meanstream.streaming.clock"}
+    assert len(list(strings_that_point_up([Source("operators/x.py", text)]))) == 1
 
 
 @pytest.mark.parametrize(
     ("user", "named"),
     [
-        ("meanstream.operators.noise.keyed", "meanstream.operators.papers.dame.dame"),
+        ("meanstream.operators.noise.keyed", "meanstream.lab.papers.dame.dame"),
         (
-            "meanstream.operators.papers.colme.pairwise_agents",
-            "meanstream.operators.papers.cummings.ideal",
+            "meanstream.lab.papers.colme.pairwise_agents",
+            "meanstream.lab.papers.cummings.ideal",
         ),  # of one layer
         ("meanstream.streaming.sources.formats.csv_file", "meanstream.streaming.open_source"),
         ("meanstream.streaming.clock", "meanstream.pipelines.beam.rounds.round_transforms"),
@@ -75,8 +75,8 @@ def test_a_string_that_names_an_estimator_is_found(text: str) -> None:
 
 
 def test_a_stale_name_is_found() -> None:
-    gone = ["meanstream/operators/noise/moved.py", "no_such_file.py", "docs/no_such_folder/"]
-    kept = ["meanstream/operators/noise/keyed.py", "operators/noise/keyed.py", "noise/keyed.py", "docs/"]
+    gone = ["operators/noise/moved.py", "no_such_file.py", "docs/no_such_folder/"]
+    kept = ["operators/noise/keyed.py", "operators/noise/keyed.py", "noise/keyed.py", "docs/"]
     assert stale_paths(" and ".join(f"`{name}`" for name in gone + kept)) == gone
     gone = ["meanstream.streaming.nine", "meanstream.operators.agents.running_mean.PrivateMedian"]
     kept = ["meanstream.operators.agents.running_mean.PrivateMean", "meanstream.beam"]

@@ -10,7 +10,7 @@ Which tests reach a line is measured first, at the cost of one run of them, and 
 is kept there too, so that ``--minutes 15``, again and again, ends with the whole. ``--near`` measures nothing: it tries
 the tests that import what is changed, and a run without it goes on with what those do not notice. A part of the tree
 is quick with a part of the tests:
-``python -m tests.mutants --under meanstream/operators/noise --tests tests/operators,meanstream/operators/noise``.
+``python -m tests.mutants --under operators/noise --tests tests/operators,operators/noise``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants.mutable_places import ROOT
+from tests.mutants.mutable_places import ROOT, package_files
 from tests.mutants.mutated_tree import Chosen, Tree
 from tests.mutants.near import near_tests
 from tests.mutants.reach import KEPT, NotMeasuredError, Reach, measured
@@ -211,7 +211,7 @@ def main() -> int:
     parser.add_argument("--tests", default="", help="only test files whose path begins with one of these (a,b)")
     asked = parser.parse_args()
     until = time.monotonic() + 60 * asked.minutes
-    files = sorted((ROOT / "meanstream").rglob("*.py"))
+    files = package_files(ROOT)
     changes = [c for path in files for c in changes_of(ROOT, path) if c.path.startswith(tuple(asked.under.split(",")))]
     seed = Seed(changes, asked.changes, asked.seed)
     try:

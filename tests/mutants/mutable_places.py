@@ -8,6 +8,7 @@ that what was measured stands while other functions change.
 from __future__ import annotations
 
 import ast
+import glob
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,6 +35,11 @@ if place := os.environ.get("MUTANTS_SHARED"):
 else:  # a process that was given an environment of its own
     {MARK} = bytearray(1 << 20)
 """
+
+
+def package_files(tree: Path) -> list[Path]:
+    """List the Python files of the package; its three folders of the core are links."""
+    return sorted(Path(name) for name in glob.glob(f"{tree}/meanstream/**/*.py", recursive=True))
 
 
 def copied(folder: Path) -> Path:
@@ -132,7 +138,7 @@ def marked_copy(folder: Path, numbers: dict[str, int]) -> None:
     """Mark a copy of the tree; places that have no number yet get the next ones."""
     package = folder / "meanstream"
     (package / "_reached.py").write_text(MODULE)
-    for path in sorted(package.rglob("*.py")):
+    for path in package_files(folder):
         if path.name != "_reached.py":
             found = Places(path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8"))
             for name in found.names:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from tests.mutants.mutable_places import ROOT
+from tests.mutants.mutable_places import ROOT, package_files
 from tests.mutants.reach import files_of_tests
 
 _MODULE = re.compile(r"\bmeanstream(?:\.\w+)+")
@@ -52,7 +52,7 @@ def _naming() -> defaultdict[str, set[str]]:
     """Modules of the package and of the tests, by the module of the package that they name."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for top in ("meanstream", "tests"):
-        for file in (ROOT / top).rglob("*.py"):
+        for file in package_files(ROOT) if top == "meanstream" else (ROOT / top).rglob("*.py"):
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
             for module in set(_MODULE.findall(file.read_text(encoding="utf-8"))):
                 found[module].add(name)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.mutants.mutable_places import ROOT, Places, copied, marked_copy
+from tests.mutants.mutable_places import ROOT, Places, copied, marked_copy, package_files
 
 KEPT = ROOT / "out" / "mutants"
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -68,7 +68,7 @@ def _and_wider(place: str) -> Iterator[str]:
 def files_of_tests(under: tuple[str, ...] = ("",)) -> Iterator[str]:
     """Files of tests and of doctests whose path begins with one of these."""
     paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "servers" not in path.parts]
-    paths += [path for path in (ROOT / "meanstream").rglob("*.py") if ">>> " in path.read_text(encoding="utf-8")]
+    paths += [path for path in package_files(ROOT) if ">>> " in path.read_text(encoding="utf-8")]
     for path in sorted(paths):
         if (name := path.relative_to(ROOT).as_posix()).startswith(under):
             yield name

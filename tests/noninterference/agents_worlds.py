@@ -15,12 +15,12 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration import posterior_table
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
-from meanstream.pipelines.beam.agents.pairwise_told import PairBatchCoder
+from meanstream.pipelines.beam.agents.pairwise_replies import PairBatchCoder
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.noninterference.comparison import Seen, of_others
 from tests.noninterference.product import ENVIRONMENT, Clock, Watched, same_clock_and_coins

@@ -20,7 +20,7 @@ import meanstream.pipelines
 from meanstream.pipelines.beam.agents import agent_transforms as beam_agents
 from meanstream.pipelines.beam.worker import beam_metrics
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.options.declared import Declared, declared_of_command
+from meanstream.pipelines.options.declaration import Declared, declared_of_command
 from meanstream.pipelines.page import page_server as server
 from meanstream.streaming import open_sink
 from meanstream.streaming.engine.engine_health import EngineHealth

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.kept import KeptSums
-from meanstream.operators.agents.own_changes import OwnChanges
+from meanstream.operators.agents.change_tests import OwnChanges
+from meanstream.operators.agents.memory.kept_sums import KeptSums
 from meanstream.operators.agents.own_histogram import histogram_bin_of_cells
 from meanstream.operators.collaboration import prior_fitted
 from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
-from meanstream.streaming.agents.told_shares import ShareEstimates
+from meanstream.streaming.agents.share_estimates import ShareEstimates
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from tests.noninterference.agents_worlds import (

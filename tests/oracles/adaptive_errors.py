@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 
+from meanstream.lab.simulation.simulated_rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.adaptive_risk import PlacedLaw, adaptive_one_shot_risk
-from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 

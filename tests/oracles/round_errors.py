@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meanstream.lab.random_words import SeededWords
+from meanstream.lab.simulation.round_population import draw_population_sizes
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.round_population import draw_population_sizes
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.round_protocol import Estimator, protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Summaries

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.simulation.broadcast import simulate_broadcast
+from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.collaboration.registry import Collaboration
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
-from meanstream.operators.papers.simulation.broadcast import simulate_broadcast
-from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
 AGENTS, STDDEV, EPSILON, DELTA = 200, 0.5, 1.0, 1e-6

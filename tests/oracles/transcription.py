@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import gamma, gammainc, ndtri, stdtrit
 
-from meanstream.operators.papers.simulation.config import SimulationConfig
+from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.records import Floats, Ints
 
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.evidence.agents_audit import CanaryEvidence, run_canaries
+from meanstream.lab.evidence.canaries import Canaries, compressed
+from meanstream.lab.evidence.one_run import LEAST_CANARIES
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.evidence.agents_audit import CanaryEvidence, run_canaries
-from meanstream.operators.evidence.canaries import Canaries, compressed
-from meanstream.operators.evidence.one_run import LEAST_CANARIES
 from meanstream.operators.noise.keyed import KeyedNoise
 from tests.privacy.test_twins import TWINS, audited, canaries_of
 

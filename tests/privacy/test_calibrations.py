@@ -13,10 +13,10 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.counters_audit import counter_columns as strategy_columns
+from meanstream.lab.evidence.sampler import implemented_tail
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.counters.registry import COUNTERS
-from meanstream.operators.evidence.counters_audit import counter_columns as strategy_columns
-from meanstream.operators.evidence.sampler import implemented_tail
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 

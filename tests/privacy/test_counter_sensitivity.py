@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.counters_audit import counter_columns
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
@@ -20,7 +21,6 @@ from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING, Counter, counter_noise, make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.counters.windowed import Windowed
-from meanstream.operators.evidence.counters_audit import counter_columns
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import GaussianNoise
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from meanstream.operators.evidence.mechanisms_audit import mechanism_audits
-from meanstream.pipelines.commands.evidence.audit_rounds import audit_rounds_rows
+from meanstream.lab.audits.audit_rounds import audit_rounds_rows
+from meanstream.lab.evidence.mechanisms_audit import mechanism_audits
 from tests.privacy.evidence import (
     AUDITS,
     AUDITS_OF_WHAT_IS_RIGHT,

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import meanstream
-from meanstream.frames import private_means as frames_means
-from meanstream.frames import stored as frames_stored
-from meanstream.frames.frame_releases import FrameReleases
 from meanstream.operators.records import Floats
+from meanstream.pipelines.frames import private_means as frames_means
+from meanstream.pipelines.frames import stored as frames_stored
+from meanstream.pipelines.frames.frame_releases import FrameReleases
 from meanstream.streaming.engine.engine_options import EngineOptions
-from tests.frames.test_growing_frames import monthly, months, public
-from tests.frames.test_private_means import SECRET
+from tests.pipelines.frames.test_growing_frames import monthly, months, public
+from tests.pipelines.frames.test_private_means import SECRET
 
 CANARIES, CALLS, EPSILON = 800, 3, 6.0
 COINS = np.random.default_rng(6).integers(0, 2, CANARIES).astype(bool)

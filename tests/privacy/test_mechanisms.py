@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.evidence.black_box import above, audit_epsilon_lower_bound
-from meanstream.operators.evidence.sampler import implemented_pmf
+from meanstream.lab.evidence.black_box import above, audit_epsilon_lower_bound
+from meanstream.lab.evidence.sampler import implemented_pmf
 from meanstream.operators.noise.calibration import (
     calibrated_analytic_stddev,
     calibrated_classical_stddev,

@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.colme.pairwise_stream import PairwiseReleases, PairwiseStream
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings, WholeReleasedVariance
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
-from meanstream.operators.papers.colme.pairwise_stream import PairwiseReleases, PairwiseStream
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings, WholeReleasedVariance
 from meanstream.operators.records import Floats, Ints, Words
 
 AGENTS, STEPS = 12, 330

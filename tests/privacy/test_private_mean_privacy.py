@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from river import utils
 
+from meanstream.lab.evidence.black_box import above, audit_epsilon_lower_bound
 from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.counters.registry import COUNTERS, make_counter
-from meanstream.operators.evidence.black_box import above, audit_epsilon_lower_bound
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseSource

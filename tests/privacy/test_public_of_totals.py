@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.audited_run import Observer
+from meanstream.lab.audits.scripted_source import MemorySink, SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise
 from meanstream.operators.records import Floats, Ints, Words
-from meanstream.pipelines.commands.evidence.audited_run import Observer
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.store_deployment import open_deployment
-from meanstream.streaming.testing import MemorySink, SettableClock
 from tests.pipelines.command_line import SECRET
 
 N, RELEASES = 400, 4

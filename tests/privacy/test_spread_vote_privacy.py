@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.own_pairs import OwnPairs
+from meanstream.operators.agents.dependence.pairs import OwnPairs
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise

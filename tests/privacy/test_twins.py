@@ -16,10 +16,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from meanstream.lab.audits import audited_run as engine_run
 from meanstream.operators.agents import agents as agents_module
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.own_histogram import SampleHistogram
-from meanstream.operators.agents.rows import AgentRows
+from meanstream.operators.agents.state import AgentRows
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.counters.registry import make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
@@ -27,7 +28,6 @@ from meanstream.operators.noise import keyed
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
-from meanstream.pipelines.commands.evidence import audited_run as engine_run
 from tests.pipelines.command_line import SECRET, Ran, asks, meanstream
 
 

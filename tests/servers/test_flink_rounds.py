@@ -13,6 +13,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from confluent_kafka import Producer
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.rounds.round_transforms import ReportBatch, ReportLines, ReportRounds, RunRounds
@@ -23,7 +24,6 @@ from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.rounds.test_split import answer, report
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.commands.report.report_charts import budget_chart, stages_chart
 from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
@@ -40,7 +41,6 @@ from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.store_deployment import open_deployment
-from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.pipelines.command_line import arguments, meanstream, options, write_samples
 from tests.servers.conftest import need
 from tests.servers.support.browser import as_new, complaints, hosts_asked, missing, opened_browser, until

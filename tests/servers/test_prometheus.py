@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -28,7 +29,6 @@ from meanstream.streaming.metrics.private_answers import PrivateMetrics
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.store_deployment import open_deployment
-from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.servers.conftest import need
 from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
 from tests.servers.support.wait_until import wait_until

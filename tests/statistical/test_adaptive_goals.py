@@ -12,9 +12,9 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.round_protocol import Estimator, protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, RoundsResult, simulate_rounds
+from meanstream.lab.simulation.simulated_rounds import RoundsConfig, RoundsResult, simulate_rounds
 
 RUNS = 250
 

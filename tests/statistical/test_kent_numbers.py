@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.papers.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
-from meanstream.pipelines.commands.papers.reproduce.kent_curves import (
+from meanstream.lab.reproduce.kent_curves import (
     FOUR,
     TUNED,
     kent_curves_ball_error,
@@ -22,6 +21,7 @@ from meanstream.pipelines.commands.papers.reproduce.kent_curves import (
     kent_curves_sparse,
     kent_curves_univariate,
 )
+from meanstream.lab.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
 
 REFERENCE_RUNS = 500
 

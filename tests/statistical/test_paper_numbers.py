@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import pytest
 
-from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.simulate_agents import simulate
-from meanstream.operators.papers.simulation.simulation_result import SimulationResult
-from meanstream.pipelines.commands.papers.simulate.theory_command import theory_facts
+from meanstream.lab.simulate.theory_command import theory_facts
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulate_agents import simulate
+from meanstream.lab.simulation.simulation_result import SimulationResult
 
 STEPS = 5_000
 CHECKPOINTS = (1_000, 2_000, 5_000)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.simulation.simulated_rounds import RoundsConfig, simulate_rounds
+from meanstream.lab.random_words import SeededWords
+from meanstream.lab.reproduce.dame_figures import ESTIMATED, SHARES
+from meanstream.lab.simulation.simulated_rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
-from meanstream.pipelines.commands.papers.reproduce.dame_figures import ESTIMATED, SHARES
 
 REFERENCE_ERROR = 0.075
 """Relative standard error of the reference values, of 400 runs each."""

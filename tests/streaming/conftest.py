@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from meanstream.lab.audits.scripted_source import SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.streaming.agents.agents_engine import Engine
@@ -23,7 +24,6 @@ from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import open_deployment
-from meanstream.streaming.testing import SettableClock
 from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 
 ROLES = {

@@ -12,7 +12,7 @@ import pytest
 from meanstream.operators.agents.agent_memory import parse_memory
 from meanstream.operators.agents.agents import Agents, ReleaseBatch
 from meanstream.operators.agents.agents_settings import AgentsSettings, settings_identity
-from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.counters.base import ENDLESS

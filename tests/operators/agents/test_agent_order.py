@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.ordering import samples_by_agent
+from meanstream.operators.agents.sorting import samples_by_agent
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])

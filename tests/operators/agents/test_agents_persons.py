@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.persons import COUNTS, OVER_PERSON, TOO_MANY_PERSONS, PersonCounts, order_by_hash
+from meanstream.operators.agents.person_limits import COUNTS, OVER_PERSON, TOO_MANY_PERSONS, PersonCounts, order_by_hash
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=60)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.own_changes import OwnChanges
+from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.own_moments import BLOCK, OwnMoment
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.agents import own_changes
+from meanstream.operators.agents import change_tests as own_changes
 from meanstream.operators.agents.agents import Agents, ReleaseBatch
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.own_changes import OwnChanges
+from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Bools, Ints

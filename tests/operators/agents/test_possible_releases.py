@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.possible import LARGEST_COUNT, PossibleReleases
+from meanstream.operators.agents.release_checks import LARGEST_COUNT, PossibleReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import ReleaseColumns
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.forgetting import DecayedSums, ReleasedSums
-from meanstream.operators.agents.release_changes import MOVED, WARNED, ReleaseChanges
+from meanstream.operators.agents.memory.decay import DecayedSums, ReleasedSums
+from meanstream.operators.agents.released_change_tests import MOVED, WARNED, ReleaseChanges
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -171,7 +171,7 @@ def test_rows_tested_together_and_in_parts_say_the_same(monkeypatch: pytest.Monk
     means = np.where((np.arange(40)[:, np.newaxis] > 21) & (np.arange(70) % 3 == 0), 400, 100)
     totals, draws = 50 * means, rng.normal(0, DRAW**0.5, means.shape)
     whole = released(totals, draws)
-    monkeypatch.setattr("meanstream.operators.agents.release_changes._TOGETHER", 32)
+    monkeypatch.setattr("meanstream.operators.agents.released_change_tests._TOGETHER", 32)
     parts = released(totals, draws)
     assert any((one.drift == MOVED).any() for one in whole if one.drift is not None)
     for expected, actual in zip(whole, parts, strict=True):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.sample_weights import weights
-from meanstream.operators.agents.statistic import (
+from meanstream.lab.papers.colme.sample_weights import weights
+from meanstream.lab.papers.colme.statistic import (
     FactorTracker,
     statistic_factors_table,
     statistic_noise_factor_pm2,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.sample_weights import (
+from meanstream.lab.papers.colme.sample_weights import (
     WEIGHTS,
     weights,
     weights_gain,
@@ -17,7 +17,7 @@ from meanstream.operators.agents.sample_weights import (
     weights_gls_variance,
     weights_window_start,
 )
-from meanstream.operators.agents.statistic import statistic_release_covariance, variance_of_statistic
+from meanstream.lab.papers.colme.statistic import statistic_release_covariance, variance_of_statistic
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.toeplitz import Toeplitz
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.collaboration_checks import COLLABORATION_CHECKS, CollaborationTrial
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
-from meanstream.operators.evidence.collaboration_checks import COLLABORATION_CHECKS, CollaborationTrial
 from meanstream.operators.records import Floats, OwnMeans, ReleaseColumns
 
 N = 60

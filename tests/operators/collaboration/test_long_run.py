@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from meanstream.lab.simulation.dependence_laws import DependenceConfig, simulate_dependence
+from meanstream.lab.simulation.dependent_samples import DependentSamples
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
@@ -22,8 +24,6 @@ from meanstream.operators.collaboration.variance.long_run import (
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_own_means
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_of_own
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.papers.simulation.dependence_laws import DependenceConfig, simulate_dependence
-from meanstream.operators.papers.simulation.dependent_samples import DependentSamples
 from meanstream.operators.records import Floats, Ints, OwnMeans, OwnSamples
 
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.colme.sample_weights import weights
+from meanstream.lab.papers.colme.statistic import statistic_release_covariance
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.release_times import Counts
-from meanstream.operators.agents.sample_weights import weights
-from meanstream.operators.agents.statistic import statistic_release_covariance
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.least_squares import REMEMBERED
 from meanstream.operators.collaboration.own_releases import CHUNK, OwnReleases

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from meanstream.operators.collaboration.same_mean import (
+from meanstream.lab.papers.colme.same_mean import (
     same_mean_known,
     same_mean_significance,
     same_mean_welch,

@@ -10,7 +10,7 @@ from river import stats
 from scipy.integrate import quad
 from scipy.special import gamma, gammainc
 
-from meanstream.operators.collaboration.variance.from_releases import (
+from meanstream.lab.papers.colme.from_releases import (
     JEFFREYS_SHAPE,
     PRINTED_SHAPE,
     bayesian_variance_from_parts,
@@ -18,7 +18,7 @@ from meanstream.operators.collaboration.variance.from_releases import (
     printed_variance_from_releases,
     variance_from_releases,
 )
-from meanstream.operators.collaboration.variance.variance_schemes import (
+from meanstream.lab.papers.colme.variance_schemes import (
     scheme_attributed_variance,
     scheme_partial_sum_ends,
     scheme_released,
@@ -26,7 +26,7 @@ from meanstream.operators.collaboration.variance.variance_schemes import (
     scheme_sample_variance,
     scheme_usable,
 )
-from meanstream.operators.collaboration.variance.variance_trackers import (
+from meanstream.lab.papers.colme.variance_trackers import (
     Bayesian,
     FromReleases,
     PrintedFromReleases,

@@ -8,14 +8,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.bounds.agents_forecast import forecast_agents_table
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
+from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.counters import optimal
 from meanstream.operators.counters.optimal import LONGEST, Optimal, factorize_optimal_counter, optimal_counter_sampling
 from meanstream.operators.counters.toeplitz import Toeplitz
-from meanstream.operators.forecast.agents_forecast import forecast_agents_table
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
-from meanstream.operators.papers.simulation.config import SimulationConfig
 from meanstream.operators.records import Floats
 
 DIGESTS = {"preferred:10": "36920a35333eef1f", "geometric:200,1.1": "a29f10b3416191c3"}

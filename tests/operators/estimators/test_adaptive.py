@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.adaptive_design import (
     AdaptivePlan,
@@ -34,7 +35,6 @@ from meanstream.operators.estimators.adaptive.adaptive_scale import (
 )
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally

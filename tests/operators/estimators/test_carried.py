@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.carried.carried_rounds import Carried
 from meanstream.operators.estimators.carried.carried_state import CarriedState, carried_comparison
 from meanstream.operators.estimators.one_shot import OneShot
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Summaries

@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import binomtest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.category_shares import CategoryShares, named_interval, nearest_shares
 from meanstream.operators.estimators.category_votes import (
     CHOICES,
@@ -17,7 +18,6 @@ from meanstream.operators.estimators.category_votes import (
     best_category_votes,
     category_vote_variance,
 )
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.round_protocol import run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Summaries

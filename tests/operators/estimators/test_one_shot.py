@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.one_shot import OneShot
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import round_tally_moments
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel

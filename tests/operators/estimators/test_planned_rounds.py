@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
 from meanstream.operators.estimators.plan.planned_rounds import Plan, plan_for
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.quantile_levels import (
     BRANCHES,
     DEPTHS,
@@ -19,7 +20,6 @@ from meanstream.operators.estimators.quantile_levels import (
     tree_error,
 )
 from meanstream.operators.estimators.quantile_tree import QuantileTree
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.round_protocol import assign_protocol_stages, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Summaries

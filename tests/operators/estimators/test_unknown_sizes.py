@@ -8,6 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
+from meanstream.lab.evidence.local_audit import bit_probabilities
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.plan.planned_rounds import Plan
 from meanstream.operators.estimators.plan.unknown_sizes import (
     CLASSES,
@@ -18,9 +21,6 @@ from meanstream.operators.estimators.plan.unknown_sizes import (
     learned_unknown_sizes,
     unknown_size_class,
 )
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
-from meanstream.operators.evidence.local_audit import bit_probabilities
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.forecast.rounds_forecast import forecast_rounds, forecast_rounds_candidates
 from meanstream.operators.forecast.users_needed import users_needed
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.usual import AT_THE_END
+from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.forecast.shares_forecast import (
     RUNS,

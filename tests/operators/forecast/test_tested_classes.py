@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from meanstream.operators.forecast.agents_forecast import forecast_agents_table
-from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.simulated_pairwise import simulate_pairwise
+from meanstream.lab.papers.bounds.agents_forecast import forecast_agents_table
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulated_pairwise import simulate_pairwise
 
 STEPS = (60, 150, 300, 600)
 

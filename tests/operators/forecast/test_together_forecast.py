@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.simulation.broadcast import simulate_broadcast
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulated_drift import DriftConfig, simulate_drift
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
 from meanstream.operators.forecast.together_forecast import STATED_ERROR, Crowd, forecast_together
 from meanstream.operators.forecast.together_records import PAYS
-from meanstream.operators.papers.simulation.broadcast import simulate_broadcast
-from meanstream.operators.papers.simulation.config import SimulationConfig
-from meanstream.operators.papers.simulation.simulated_drift import DriftConfig, simulate_drift
 from meanstream.operators.records import Floats, OwnMeans
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.streaming.store.secret_source import noise_from_secret

@@ -17,7 +17,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from meanstream.operators.evidence.sampler import implemented_pmf
+from meanstream.lab.evidence.sampler import implemented_pmf
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Floats, Words

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
 from meanstream.operators.rounds.channels.registry import CHANNELS, best_channel, make_channel
 from meanstream.operators.rounds.channels.tuned import TunedWindowChannel

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.estimator_checks import ESTIMATOR_CHECKS, EstimatorTrial, changed_result
+from meanstream.lab.papers.dame.summed_laplace import SummedLaplaceChannel
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
-from meanstream.operators.evidence.estimator_checks import ESTIMATOR_CHECKS, EstimatorTrial, changed_result
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
-from meanstream.operators.rounds.channels.summed_laplace import SummedLaplaceChannel
 from meanstream.operators.rounds.round_results import result_as_plain_data
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.rounds.votes.registry import VOTES, make_votes

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from meanstream.operators.forecast.random_words import SeededWords
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.rounds.votes.registry import VOTES, Votes, make_votes
 from meanstream.operators.rounds.votes.vote_packing import (

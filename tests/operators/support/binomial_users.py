@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.rounds.central_rounds import is_central, run_central
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions
 from meanstream.operators.rounds.round_records import Estimate, Summaries

@@ -12,7 +12,7 @@ import typer
 
 from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.options.shown import with_environment_and_headings
+from meanstream.pipelines.options.help_text import with_environment_and_headings
 from tests.pipelines.command_line import meanstream
 
 

@@ -14,7 +14,7 @@ import typer
 
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.commands.report import report_result as result
-from meanstream.pipelines.options.shown import with_environment_and_headings
+from meanstream.pipelines.options.help_text import with_environment_and_headings
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, asks, files, meanstream, options, run_agents, write_samples
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
+from meanstream.lab.evidence.local_audit import bit_probabilities, subset_pmf, window_masses, worst_bits_loss
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive import adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.adaptive_design import adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin
 from meanstream.operators.estimators.adaptive.adaptive_stages import ReportStage, VoteStage
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
-from meanstream.operators.evidence.local_audit import bit_probabilities, subset_pmf, window_masses, worst_bits_loss
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.noise.random_bits import RandomWords, random_bits_32
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.channels.base import Mechanism

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.audit_record import AuditFaultError
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_loss
+from meanstream.lab.evidence.local_audit import response_masses, subset_pmf, window_masses
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.carried.carried_rounds import Carried
 from meanstream.operators.estimators.carried.carried_stages import NarrowReports, ReportsOnBounds, VotesForSpread
 from meanstream.operators.estimators.carried.carried_state import EDGES, CarriedState
-from meanstream.operators.evidence.audit_record import AuditFaultError
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, worst_loss
-from meanstream.operators.evidence.local_audit import response_masses, subset_pmf, window_masses
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.noise.keyed import NoiseIds, keyed_owner_words
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.papers.cummings.propose_test_release import SensitivityBound
+from meanstream.lab.papers.cummings.propose_test_release import SensitivityBound
 
 
 class Database:

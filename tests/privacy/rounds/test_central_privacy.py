@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
+from meanstream.lab.evidence.central_audit import central_neighbors, loss, losses, replaced_user
+from meanstream.lab.papers.cummings.grid import GRID, SIZES, cummings_grid_layout, grid_size_bins
+from meanstream.lab.papers.cummings.initial_mean import InitialMean
+from meanstream.lab.papers.cummings.user_weights import Weighting
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.central_mean import STEPS, NoisyMean
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.evidence.central_audit import central_neighbors, loss, losses, replaced_user
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise, keyed_owner_words
-from meanstream.operators.papers.cummings.grid import GRID, SIZES, cummings_grid_layout, grid_size_bins
-from meanstream.operators.papers.cummings.initial_mean import InitialMean
-from meanstream.operators.papers.cummings.user_weights import Weighting
 from meanstream.operators.rounds.central_rounds import (
     ReleaseWords,
     central_noised,

@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.chosen_bits import TOLERANCE
+from meanstream.lab.evidence.local_audit import bit_probabilities, worst_bits_loss, worst_window_loss
+from meanstream.lab.papers.kent.cover import CoverSelect
+from meanstream.lab.papers.kent.folds import FoldRound, Folds
+from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
+from meanstream.lab.papers.kent.linf import Linf
+from meanstream.lab.papers.kent.mixture import Mixture
+from meanstream.lab.papers.kent.mixture_stages import ComponentMeanRound
+from meanstream.lab.papers.kent.sparse_select import SparseSelect
+from meanstream.lab.papers.kent.univariate import Kent
+from meanstream.lab.random_words import SeededWords
+from meanstream.lab.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.evidence.chosen_bits import TOLERANCE
-from meanstream.operators.evidence.local_audit import bit_probabilities, worst_bits_loss, worst_window_loss
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.noise.public_hash import hash_seeds, hash_signs, hash_users
-from meanstream.operators.papers.kent.cover import CoverSelect
-from meanstream.operators.papers.kent.folds import FoldRound, Folds
-from meanstream.operators.papers.kent.linf import Linf
-from meanstream.operators.papers.kent.mixture import Mixture
-from meanstream.operators.papers.kent.mixture_stages import ComponentMeanRound
-from meanstream.operators.papers.kent.sparse_select import SparseSelect
-from meanstream.operators.papers.kent.univariate import Kent
-from meanstream.operators.papers.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.channels.window_channel import OneBitChannel, WindowChannel
-from meanstream.operators.rounds.hash_vote_stage import HashVoteRound
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution

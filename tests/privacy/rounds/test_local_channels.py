@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss, worst_pmf_loss
-from meanstream.operators.evidence.local_audit import (
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss, worst_pmf_loss
+from meanstream.lab.evidence.local_audit import (
     hybrid_loss,
     hybrid_masses,
     hybrid_shares,

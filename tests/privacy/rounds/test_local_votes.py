@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss
-from meanstream.operators.evidence.local_audit import bit_probabilities, response_masses, subset_pmf, worst_bits_loss
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss
+from meanstream.lab.evidence.local_audit import bit_probabilities, response_masses, subset_pmf, worst_bits_loss
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.round_records import Reports

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
+from meanstream.lab.evidence.local_audit import bit_probabilities
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
 from meanstream.operators.estimators.plan.planned_rounds import Plan
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
-from meanstream.operators.evidence.local_audit import bit_probabilities
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.round_records import Public, Summaries

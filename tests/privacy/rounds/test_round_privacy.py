@@ -12,22 +12,22 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_loss
+from meanstream.lab.evidence.local_audit import bit_probabilities, window_masses, worst_bits_loss
+from meanstream.lab.papers.dame.dame import Dame
+from meanstream.lab.papers.dame.duchi import Duchi
+from meanstream.lab.papers.dame.round_baselines import Item, Semi, Split
+from meanstream.lab.papers.dame.summed_laplace import HALF, SummedLaplaceChannel
+from meanstream.lab.papers.kent.univariate import Kent
+from meanstream.lab.papers.kent.vote_stage import VoteRound
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.one_shot import OneShot
-from meanstream.operators.evidence.chosen_bits import TOLERANCE, worst_loss
-from meanstream.operators.evidence.local_audit import bit_probabilities, window_masses, worst_bits_loss
-from meanstream.operators.forecast.random_words import SeededWords
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.papers.dame.dame import Dame
-from meanstream.operators.papers.dame.duchi import Duchi
-from meanstream.operators.papers.dame.round_baselines import Item, Semi, Split
-from meanstream.operators.papers.kent.univariate import Kent
 from meanstream.operators.rounds.channels.registry import make_channel
-from meanstream.operators.rounds.channels.summed_laplace import HALF, SummedLaplaceChannel
 from meanstream.operators.rounds.clip_stage import ClipRound
 from meanstream.operators.rounds.localization import Bins, ClipWindow
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
-from meanstream.operators.rounds.vote_stage import VoteRound
 from meanstream.operators.rounds.votes.registry import make_votes
 
 EPSILON = 22 / 35

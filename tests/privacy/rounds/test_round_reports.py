@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from meanstream.operators.forecast.random_words import SeededWords
-from meanstream.operators.papers.dame.dame import Dame
-from meanstream.operators.papers.kent.univariate import Kent
+from meanstream.lab.papers.dame.dame import Dame
+from meanstream.lab.papers.kent.univariate import Kent
+from meanstream.lab.random_words import SeededWords
 from meanstream.operators.rounds.round_protocol import assign_protocol_stages, run_protocol
 from meanstream.operators.rounds.round_records import Estimate, Summaries
 from tests.privacy.rounds.test_round_privacy import DAME, LAPLACE, SPAN, everybody

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from meanstream.streaming.testing import SettableClock
+from meanstream.lab.audits.scripted_source import SettableClock
 from tests.servers.support.kafka_reading import SECONDS, NewTopicOf, send, source, value
 from tests.streaming.conftest import World
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
-from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.conftest import World
 
 

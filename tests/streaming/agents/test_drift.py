@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.release_changes import NOTHING
+from meanstream.operators.agents.released_change_tests import NOTHING
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.drift_figures import DriftsOfReleases
+from meanstream.streaming.agents.drift_events import DriftsOfReleases
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import DriftEvent
-from meanstream.streaming.testing import ScriptedSource
 
 SETTINGS = AgentsSettings(
     lower=0, upper=10, epsilon=1, delta=1e-6, name="world", memory="half-life:400", schedule="geometric:50,2"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.streaming.agents.agents_budget import agents_budgets
@@ -22,7 +23,6 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.wire import BudgetEvent, PersonalEstimate, Population, Refusal, Release
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.testing import ScriptedSource, SettableClock
 
 LATENESS = 5.0
 

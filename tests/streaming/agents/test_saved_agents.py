@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.forget_agent import forget_agent
-from meanstream.streaming.agents.moved_agents import agents_at_rest
+from meanstream.streaming.agents.moves.copied_agents import agents_at_rest
 from meanstream.streaming.agents.saved_agents import CHANGED, MOST_PIECES, SavedAgents, saved_sample_counts
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.store.conftest import open_store
 from tests.streaming.support.dying import DieAt, Died
 

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pytest
 
 import meanstream
+from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import histograms_of_releases
-from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.collaboration.shares.shares_posterior import own_shares
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.agents.told_shares import ShareEstimates
+from meanstream.streaming.agents.share_estimates import ShareEstimates
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Release
@@ -29,7 +30,6 @@ from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.received_releases import ReceivedReleases
 from meanstream.streaming.sources.releases_file import ReleasesFile
 from meanstream.streaming.store.state_store import StoreError
-from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableClock
 from tests.streaming.support.dying import DieAt, Died
 from tests.streaming.support.stored_rows import stored_rows
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
 from tests.warm_command import run_forked
 

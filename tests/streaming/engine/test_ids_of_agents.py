@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.testing import ScriptedSource
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
 
 SAMPLES = [(("ann", "bob")[i % 2], float(i % 7), float(i)) for i in range(40)]

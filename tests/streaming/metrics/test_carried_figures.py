@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.pipelines.page.page_figures import page_figures, page_figures_of_window
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -18,7 +19,6 @@ from meanstream.streaming.metrics.carried_figures import carried_figures
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
-from meanstream.streaming.testing import ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
 
 SETTINGS = rounds_settings(estimator="repeating", epsilon=1.0)

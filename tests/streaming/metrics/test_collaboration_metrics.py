@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.pipelines.page.page_figures import page_figures
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
@@ -25,7 +26,6 @@ from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.sources.releases_file import ReleasesFile
-from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableClock
 
 AGENTS = 12
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
+from meanstream.lab.audits.scripted_source import SettableClock, SettableConnection
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
-from meanstream.streaming.testing import SettableClock, SettableConnection
 from tests.streaming.metrics.conftest import OPTIONS, SAMPLES, SETTINGS, Life
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.testing import ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
@@ -17,7 +18,6 @@ from meanstream.streaming.rounds.statistician_stats import REFUSED_REPORTS, Stat
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableClock
 from tests.streaming.metrics.test_rounds_metrics import shown
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.rounds.rounds_homes import users_of_store
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.testing import ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import DAY, ROLES, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
 

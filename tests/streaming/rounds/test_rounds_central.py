@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.central_rounds import ReleaseWords, run_central
 from meanstream.operators.rounds.round_protocol import assign_protocol_stages
@@ -28,7 +29,6 @@ from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.store_audit import audit_ledger
-from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import POINTS, DieAt, Died
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.stored_rows import stored_rows

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
 

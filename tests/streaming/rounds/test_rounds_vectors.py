@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
+from meanstream.lab.papers.kent.density_function import DensityFunction
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.papers.kent.density_function import DensityFunction
 from meanstream.operators.rounds.round_grids import UNIT
 from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.streaming.crash import CrashPoint, Moment
@@ -28,7 +29,6 @@ from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_protocol import Source
-from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.commands.main import app
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.secret_source import load_secret
@@ -18,7 +19,6 @@ from meanstream.streaming.store.source_identity import adopt_source_identity_of_
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import LedgerReport, NotedLedger, OtherLedgerError, audit_ledger
 from meanstream.streaming.store.store_backup import back_up_store
-from meanstream.streaming.testing import ScriptedSource
 
 SAMPLES = [(f"agent {i % 5}", float(i * 7 % 11), float(i)) for i in range(200)]
 

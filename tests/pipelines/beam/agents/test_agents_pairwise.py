@@ -17,14 +17,14 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import StateSpec
 
+from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.papers.colme.pairwise_stream import PairwiseStream
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.pairwise_replies import PairBatch, PairBatchCoder, pairwise_release_ids
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_release_ids
 from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.engine.engine_options import EngineOptions

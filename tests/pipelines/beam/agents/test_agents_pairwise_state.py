@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meanstream.operators.papers.colme.pairwise_stream import pair_words
+from meanstream.lab.papers.colme.pairwise_stream import pair_words
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard

@@ -10,13 +10,13 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.persons import PersonCounts
+from meanstream.lab.audits.scripted_source import ScriptedSource
+from meanstream.operators.agents.person_limits import PersonCounts
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.conftest import World

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
@@ -22,7 +23,6 @@ from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import PersonalEstimate, Release
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.collecting import collector, lines, run_pipeline
 from tests.pipelines.beam.support.prism import RUNNERS

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.central_rounds import ReleaseWords
 from meanstream.operators.rounds.round_records import Tally
@@ -25,7 +26,6 @@ from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import lines, run
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors, write
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples

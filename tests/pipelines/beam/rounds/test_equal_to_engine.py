@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
@@ -20,7 +21,6 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.secret_source import key_derived_from_secret
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import lines, run
 from tests.pipelines.beam.support.prism import on_prism
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples

@@ -13,6 +13,7 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 from meanstream.pipelines.beam.input import parse_messages as parsing
@@ -22,7 +23,6 @@ from meanstream.pipelines.beam.rounds import summaries_on_beam as distinct
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches, distinct_by_shard
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.rounds.test_curator import CURATORS
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors

@@ -13,6 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.pipelines.beam.rounds import known_results as known
 from meanstream.pipelines.beam.rounds import rounds_coders as coders
@@ -25,7 +26,6 @@ from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
-from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.secret_source import key_derived_from_secret
-from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.conftest import World
 from tests.streaming.support.rounds_world import SECRET
 

@@ -11,7 +11,7 @@ import yaml
 
 from meanstream.pipelines.commands.explain.privacy_bearing import AGENTS_BEARING, ROUNDS_BEARING, Bearing
 from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.declared import PRIVACY, declared_options
+from meanstream.pipelines.options.declaration import PRIVACY, declared_options
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 from tests.code_blocks import page_environment
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream

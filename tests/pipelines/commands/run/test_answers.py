@@ -16,8 +16,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from meanstream.pipelines.commands.run.address_line import announcing_address
 from meanstream.pipelines.commands.run.run_agents import run_agents_engine
-from meanstream.pipelines.commands.run.told_address import announcing_address
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.page.page_answers import AnswersServer
 from meanstream.streaming.engine.engine_stats import EngineStats

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.frames.private_means import private_means
+from meanstream.pipelines.frames.private_means import private_means
 from meanstream.streaming.agents.store_answers import StoreAnswers
 from tests.pipelines.command_line import SECRET, meanstream
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from meanstream.lab.demo.flights import MARK
 from meanstream.pipelines.commands.command_outputs import take_output_folder
-from meanstream.pipelines.commands.demo.flights import MARK
 from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
 
 KEY = {"MEANSTREAM_SECRET": SECRET}

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
+from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
-from meanstream.operators.papers.colme.pairwise_stream import PairwiseStream
-from meanstream.operators.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.pipelines.commands.run.run_pairwise import pairwise_options as checked_pairs
 from meanstream.pipelines.commands.run.run_pairwise import public_pairs_metrics, run_pairs
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
@@ -73,7 +73,7 @@ def ledger(folder: Path) -> list[Any]:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("variance", ["known", "released", "from_releases", "bayesian"])
 def test_the_engine_learns_what_algorithm_1_learns(schedule: str, variance: str, folder: Path) -> None:
-    """`tests/operators/papers/colme/test_pairwise_stream.py` compares the stream with the simulator of the paper."""
+    """`tests/lab/papers/colme/test_pairwise_stream.py` compares the stream with the simulator of the paper."""
     stddev = 0.05 if variance == "known" else None
     ran = run(folder, schedule=schedule, variance=variance, stddev=stddev, weights="mean_of_means")
     assert ran.code == 0, ran.err

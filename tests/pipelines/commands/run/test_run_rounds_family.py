@@ -14,8 +14,8 @@ import pytest
 from pyarrow import compute as pc
 from pyarrow import csv
 
-from meanstream.operators.papers.kent.density_function import DensityFunction, trigonometric_density_function
-from meanstream.pipelines.commands.demo.flights import flights_file
+from meanstream.lab.demo.flights import flights_file
+from meanstream.lab.papers.kent.density_function import DensityFunction, trigonometric_density_function
 from tests.pipelines.command_line import SECRET, asks, files
 from tests.pipelines.commands.explain.test_explain_rounds import explain
 from tests.pipelines.commands.run.test_run_rounds import lines, run, write_flights

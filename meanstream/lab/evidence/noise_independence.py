@@ -1,0 +1,169 @@
+"""Whether single draws are independent and as large as declared, from what is public: exact laws, and samples bounded.
+
+Two columns of draws are `g + d` and `h + e`: noise that is standard normal, and what samples add. Given the first one
+`h` is still noise, so its product with that column is normal, with a deviation that is the column's length. Of d and e
+there are public bounds; and as the noise has a known length, the columns' lengths bound theirs (Cauchy and Schwarz). A
+product beyond what this law and these bounds allow shows noise that is shared. Samples may be anything that does not
+follow the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaincinv, ndtri
+
+from meanstream.lab.evidence.noise_draws import NoiseDraws
+from meanstream.lab.evidence.one_run import ALARM_ERROR
+from meanstream.operators.records import Floats
+
+MOST_MOVED, MOST_HIDDEN = 2.5, 0.7
+"""Deviations by which samples may move a draw that is compared with others, and one whose size is looked at."""
+LEAST_DRAWS = 1000
+"""In a column, for a comparison: noise that fewer share is not surely seen."""
+_LAPLACE, _LAPLACE_SQUARES = 2.0, 0.2
+"""Sums of Laplace draws stay within twice as many deviations as of normal ones, and squares tell a fifth as much."""
+
+
+@dataclass
+class _Product:
+    """Sums over pairs of draws, and over the bounds of what samples add to them."""
+
+    n: int = 0
+    sums: Floats = field(default_factory=lambda: np.zeros(6))
+
+    def add(self, n: int, *sums: float) -> None:
+        """Take more pairs: their product, both columns' squares, the product of both bounds, and their squares."""
+        self.n += n
+        self.sums += sums
+
+    def excess(self, law: _Law) -> float:
+        """Give the product as a share of what noise and samples can make of it."""
+        product, one, other, bounds, one_bound, other_bound = self.sums.tolist()
+        first, second = (
+            min(math.sqrt(bound), law.samples(self.n, squares))
+            for squares, bound in ((one, one_bound), (other, other_bound))
+        )
+        return float(abs(product) / (law.most * (math.sqrt(one) + second) + min(bounds, first * second)))
+
+    @property
+    def correlation(self) -> float:
+        """Of both columns."""
+        return float(self.sums[0] / math.sqrt(self.sums[1] * self.sums[2]))
+
+
+@dataclass(frozen=True)
+class _Law:
+    """What noise that keeps to its law stays within, but for one chance in 1 / `error`.
+
+    Attributes
+    ----------
+    most : float
+        Of a normal variable.
+    """
+
+    error: float
+    laplace: bool
+
+    @property
+    def most(self) -> float:
+        return float(-ndtri(self.error / 2)) * (_LAPLACE if self.laplace else 1.0)
+
+    def squares(self, n: int, p: float) -> float:
+        """Quantile of a sum of squares of that many draws."""
+        freedom = 0.5 * n * (_LAPLACE_SQUARES if self.laplace else 1.0)
+        return n * float(gammaincinv(freedom, p)) / freedom
+
+    def samples(self, n: int, squares: float) -> float:
+        """Bound the length of what samples add to that many draws, by the squares of both together."""
+        more = max(squares - self.squares(n, self.error), 0.0)
+        return self.most + math.sqrt(self.most**2 + more)
+
+
+@dataclass
+class NoiseIndependence:
+    """Adds up products of draws that should be independent, and their squares.
+
+    Parameters
+    ----------
+    laplace : bool
+        Whether draws are of Laplace noise.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(1).normal(size=(4000, 3))
+    >>> draws = np.column_stack([draws, draws[:, 0]])
+    >>> found = NoiseIndependence()
+    >>> found.take_together("bins", NoiseDraws(draws, draws, 0 * draws, np.ones(draws.shape, bool), draws))
+    >>> found.fault()
+    'bins 0 and 3 share noise (correlation 1.00)'
+    """
+
+    laplace: bool = False
+    _products: dict[str, _Product] = field(default_factory=dict)
+    _sizes: _Product = field(default_factory=_Product)
+
+    def take_sizes(self, draws: NoiseDraws) -> None:
+        """Take draws of which each is new."""
+        some = draws.usable & (draws.bound <= MOST_HIDDEN)
+        seen, bound = draws.seen[some], draws.bound[some]
+        self._sizes.add(len(seen), 0.0, float(seen @ seen), 0.0, 0.0, float(bound @ bound), 0.0)
+
+    def take_together(self, of: str, draws: NoiseDraws) -> None:
+        """Take draws that were made at once, a row each, with one bound: any two of a row should be independent."""
+        some = draws.bound[:, 0] <= MOST_MOVED
+        seen, bounds = draws.seen[some], float((draws.bound[some, 0] ** 2).sum())
+        products = seen.T @ seen
+        for j in range(len(products)):
+            for k in range(j + 1, len(products)):
+                squares = products[[j, j, k], [k, j, k]].tolist()
+                self._product(f"{of} {j} and {k}").add(len(seen), *squares, bounds, bounds, bounds)
+
+    def take_in_turn(self, of: str, draws: NoiseDraws) -> None:
+        """Take draws of agents, shape (n, number): each should be independent of later ones, and of a neighbor's."""
+        number, even = np.arange(draws.seen.shape[1]), len(draws.seen) // 2 * 2
+        for lag in range(1, len(number)):
+            first = number[: len(number) - lag]
+            first = first[first // lag % 2 == 0]  # no draw is in two pairs
+            self._compare(f"{of} {lag} apart", draws, np.s_[:, first], np.s_[:, first + lag])
+        self._compare(f"{of} of two agents", draws, np.s_[0:even:2], np.s_[1:even:2])
+
+    def _compare(self, name: str, draws: NoiseDraws, one: Any, other: Any) -> None:
+        usable = draws.usable & (draws.bound <= MOST_MOVED)
+        some = usable[one] & usable[other]
+        if some.any():
+            (x, bound_x), (y, bound_y) = ((draws.seen[at][some], draws.bound[at][some]) for at in (one, other))
+            bounds = (bound_x @ bound_y, bound_x @ bound_x, bound_y @ bound_y)
+            self._product(name).add(len(x), x @ y, x @ x, y @ y, *bounds)
+
+    def _product(self, name: str) -> _Product:
+        return self._products.setdefault(name, _Product())
+
+    def fault(self) -> str | None:
+        """Name the pair that shares most noise beyond chance, or say that draws are of another size than declared.
+
+        What keeps to its law is blamed once in 1 / `ALARM_ERROR` audits, all comparisons of an audit together.
+        """
+        found = {name: one for name, one in self._products.items() if one.n >= LEAST_DRAWS}
+        # Of each comparison, two products of noise and the lengths of two columns; of the sizes, both ends.
+        law = _Law(ALARM_ERROR / (4 * len(found) + 2), self.laplace)
+        if found:
+            name = max(found, key=lambda one: found[one].excess(law))
+            if found[name].excess(law) > 1.0:
+                return f"{name} share noise (correlation {found[name].correlation:.2f})"
+        sizes = self._sizes
+        if sizes.n < LEAST_DRAWS:
+            return None
+        length, off = math.sqrt(sizes.sums[1]), math.sqrt(sizes.sums[4])
+        least, greatest = (math.sqrt(law.squares(sizes.n, p)) for p in (law.error, 1.0 - law.error))
+        if least - off <= length <= greatest + off:
+            return None
+        return f"single draws are {length / math.sqrt(sizes.n):.2f} times as large as declared"
+
+    @property
+    def comparisons(self) -> int:
+        """Pairs of draws of which there are enough."""
+        return sum(one.n >= LEAST_DRAWS for one in self._products.values())

@@ -1,0 +1,152 @@
+"""What every pair and every agent of a federation knows: numbers of agents, columns by pair, chunks on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meanstream.lab.papers.colme.pairwise_partners import BLOCK
+from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
+from meanstream.operators.records import Ints
+from meanstream.operators.validation import require
+
+_OWN = ("agent", "count", "exact", "coarse", "squares", "total", "mean", "spread", "last", "released", "seen")
+
+
+class PairwiseState:
+    """Private: the state of a federation. Agents are numbered from outside by `names`, and within by first sample.
+
+    Memory of pairs is taken when they first exchange something.
+    """
+
+    def __init__(self, settings: PairwiseStreamSettings, *, capacity: int) -> None:
+        self.settings = settings
+        self._grid, self._counter = settings.release.grid, settings.means.mechanism
+        self._layout = settings.layout(capacity)
+        self._statistic = settings.statistic()
+        rows = self._layout.rows
+        self._state: dict[str, dict[str, Any]] = {
+            "pair": {
+                "index": np.zeros(rows, np.int32),
+                "count": np.zeros(rows, np.int64),
+                "value": np.zeros(rows),
+                "precision": np.zeros(rows),
+                "rejected": np.zeros(rows, np.bool_),
+            },
+            "counter": self._counter.init(rows),
+            "statistic": self._statistic.init(rows, rows),
+            "variance": {} if settings.scheme is None else settings.scheme.init(rows),
+        }
+        kinds = dict.fromkeys(("mean", "total", "spread", "seen"), np.float64)
+        self._own: dict[str, Any] = {name: np.zeros(1024, kinds.get(name, np.int64)) for name in _OWN}
+        self._capacity = capacity
+        self._node = np.zeros(0, np.int64)  # by number of the agent, -1 before its first sample
+        self._nodes = self._present = 0
+        self._names: list[str] = []  # by node
+        self.names: Sequence[str] = ()
+        self._dirty_pairs: set[int] = set()
+        self._dirty_own: set[int] = set()
+
+    @property
+    def n_agents(self) -> int:
+        """Number of agents that had a sample."""
+        return self._present
+
+    def seen_since(self, time: float) -> Ints:
+        """Return the numbers of the agents with a sample at `time` or later, in their order."""
+        seen = np.flatnonzero(self._node >= 0)
+        later: Ints = seen[self._own["seen"][self._node[seen]] >= time]
+        return later
+
+    def counts(self) -> Ints:
+        """Return the number of samples of each agent, by number."""
+        seen = self._node >= 0
+        return np.where(seen, self._own["count"][np.where(seen, self._node, 0)], 0)
+
+    def changes(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """Private: give what changed since the last call, as columns in numbered chunks of two kinds."""
+        for chunk in sorted(self._dirty_own):
+            rows = slice(chunk * BLOCK, min((chunk + 1) * BLOCK, self._nodes))
+            yield "pairwise agents", chunk, {name: array[rows] for name, array in self._own.items()}
+        for chunk in sorted(self._dirty_pairs):
+            rows = self._layout.rows_of(chunk)
+            yield "pairs", chunk, {name: array[rows] for name, array in self._arrays()}
+        self._dirty_own, self._dirty_pairs = set(), set()
+
+    def restore(self, kind: str, chunk: int, columns: Mapping[str, Any]) -> None:
+        """Take over a chunk of `changes`, those of agents first; call `restored` after the last one."""
+        if kind == "pairwise agents":
+            first, n = chunk * BLOCK, len(columns["agent"])
+            self._grow(first + n)
+            for name, array in self._own.items():
+                array[first : first + n] = columns[name]
+            self._nodes = max(self._nodes, first + n)
+            few, rule = self.settings.partners is None, f"be at least {self._nodes}, the agents of the store"
+            require(not few or self._nodes <= self._capacity, "max_agents", rule, self._capacity)
+            return
+        rows = self._layout.rows_of(chunk)
+        for name, array in self._arrays():
+            part = array[rows]
+            part[: len(columns[name])] = columns[name]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Private: the whole state as columns, without room for agents that have not come."""
+        own = {f"own {name}": array[: self._nodes].copy() for name, array in self._own.items()}
+        rows = self._layout.used(self._nodes)
+        return own | {name: array[rows] for name, array in self._arrays()}
+
+    def restore_snapshot(self, columns: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Continue from a snapshot, with the names of all agents by number."""
+        own = {name: columns[f"own {name}"] for name in _OWN}
+        self.restore("pairwise agents", 0, own)
+        rows = self._layout.used(self._nodes)
+        for name, array in self._arrays():
+            array[rows] = columns[name]
+        self.restored(names)
+
+    def restored(self, names: Sequence[str]) -> None:
+        """Give the agents their numbers again."""
+        self.names = names
+        agent = self._own["agent"][: self._nodes] - 1
+        self._node = np.full(len(names), -1, np.int64)
+        known = np.flatnonzero(agent >= 0)
+        self._node[agent[known]] = known
+        self._present = len(known)
+        first = self._layout.first_names
+        self._names = [names[a] if a >= 0 else first[place] for place, a in enumerate(agent.tolist())]
+
+    def _arrays(self) -> Iterator[tuple[str, Any]]:
+        for part, state in self._state.items():
+            for name, array in state.items():
+                yield f"{part} {name}", array
+
+    def _join(self, agent: Ints, names: Sequence[str]) -> Ints:
+        """Give new agents a number in the order of their first samples, or as the graph of partners does."""
+        if not self._nodes and (first := self._layout.first_names):
+            self._grow(len(first))
+            self._nodes, self._names = len(first), list(first)
+            self._dirty_own |= set(range(-(-len(first) // BLOCK)))
+        if len(names) > len(self._node):
+            self._node = np.concatenate([self._node, np.full(len(names) - len(self._node), -1, np.int64)])
+        unseen = agent[self._node[agent] < 0]
+        new, at = np.unique(unseen, return_index=True)
+        declared = {name: place for place, name in enumerate(self._layout.first_names)} if len(new) else {}
+        for number in new[np.argsort(at)].tolist():
+            node = declared.get(names[number], self._nodes)
+            if node == self._nodes:
+                self._nodes += 1
+                self._grow(self._nodes)
+                self._names.append(names[number])
+            self._node[number] = node
+            self._own["agent"][node] = number + 1
+            self._own["last"][node] = -1
+            self._present += 1
+        return self._node[agent]
+
+    def _grow(self, n: int) -> None:
+        room = len(self._own["count"])
+        if n > room:
+            more = max(n, 2 * room) - room
+            self._own = {name: np.concatenate([a, np.zeros(more, a.dtype)]) for name, a in self._own.items()}

@@ -1,0 +1,262 @@
+"""The variance schemes one release at a time: O(1) memory and time per stream, O(log) for PM-II.
+
+Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or pair, made by
+`init`, mutated by `step`, snapshotted by copying. The functions of `schemes` and `from_releases`
+are the same estimates from all partial sums at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.lab.papers.colme.from_releases import (
+    JEFFREYS_SHAPE,
+    bayesian_variance_from_parts,
+    corrected_variance_from_terms,
+    printed_variance_parts,
+)
+from meanstream.lab.papers.colme.variance_schemes import scheme_released_from_terms, scheme_usable
+from meanstream.operators.counters.base import Counter, State, counter_lowest_bit
+from meanstream.operators.counters.pm2 import Pm2
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import require
+
+
+@dataclass(frozen=True)
+class FromReleases:
+    """`variance_from_releases` as a recursion: unbiased for any release times, for every counter.
+
+    Parameters
+    ----------
+    counter : Counter
+        What made the noise.
+    fresh_variance : float
+        Variance of one fresh draw.
+
+    Notes
+    -----
+    It reads public releases only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from meanstream.operators.counters.pm1 import Pm1
+    >>> scheme = FromReleases(Pm1(2), 0.5)
+    >>> state, row = scheme.init(1), np.array([0])
+    >>> [scheme.step(state, row, np.array([k]), np.array([t]), np.array([y])).round(6).item()
+    ...  for k, t, y in ((1, 1, 1.0), (2, 4, 8.0))]
+    [inf, 0.916667]
+    """
+
+    counter: Counter
+    fresh_variance: float
+
+    def init(self, n_rows: int) -> State:
+        """Return the state of `n_rows` streams before their first release."""
+        return {name: np.zeros(n_rows) for name in ("time", "total", "squares", "noise")}
+
+    def step(self, state: State, rows: Ints, release: Ints, times: Ints, totals: Floats) -> Floats:
+        """Return the estimates after these releases and update the state in place.
+
+        Parameters
+        ----------
+        state : State
+            From `init`.
+        rows, release, times : int array, shape (m,)
+            Distinct rows, the number of the release within each, from 1, and its number of samples.
+        totals : float array, shape (m,)
+            The noisy prefix sums: released mean times number of samples.
+        """
+        length = times - state["time"][rows]
+        state["squares"][rows] += (totals - state["total"][rows]) ** 2 / length
+        state["noise"][rows] += self.counter.increment_variance(release) / length
+        state["time"][rows], state["total"][rows] = times, totals
+        return corrected_variance_from_terms(
+            n=release.astype(np.float64),
+            squares=state["squares"][rows],
+            noise=state["noise"][rows],
+            total=totals,
+            time=times.astype(np.float64),
+            total_noise=self.counter.noise_variance(release),
+            fresh_variance=self.fresh_variance,
+        )
+
+
+@dataclass(frozen=True)
+class PrintedFromReleases:
+    """`printed_variance_from_releases` as a recursion, for the counters of the paper.
+
+    Parameters
+    ----------
+    counter : Counter
+        PM-I or PM-II. For PM-II there is no estimate at powers of two, where a prefix sum is one partial sum.
+    fresh_variance : float
+        Variance of the noise in one partial sum.
+
+    Notes
+    -----
+    It reads public releases only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from meanstream.operators.counters.pm1 import Pm1
+    >>> scheme = PrintedFromReleases(Pm1(3), 0.4)
+    >>> state, row = scheme.init(1), np.array([0])
+    >>> [scheme.step(state, row, np.array([k]), np.array([4 * k]), np.array([y])).round(6).item()
+    ...  for k, y in ((1, 2.0), (2, 6.0), (3, 12.0))]
+    [inf, 0.4, 0.9]
+    """
+
+    counter: Counter
+    fresh_variance: float
+
+    def __post_init__(self) -> None:
+        require(self.counter.name in ("pm1", "pm2"), "counter", "be pm1 or pm2 for equation (16)", self.counter.name)
+
+    def init(self, n_rows: int) -> State:
+        """Return the state of `n_rows` streams before their first release."""
+        return _init_parts(self.counter, n_rows, channels=2, terms=4)
+
+    def step(self, state: State, rows: Ints, release: Ints, times: Ints, totals: Floats) -> Floats:
+        """Return the estimates after these releases and update the state in place, like `FromReleases.step`."""
+        n, spread, noise = self._parts(state, rows, release, times, totals)
+        return self._finish(n, spread, noise)
+
+    def _parts(
+        self, state: State, rows: Ints, release: Ints, times: Ints, totals: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        part = _new_part(self.counter, state, rows, release, np.stack([times, totals], axis=-1))
+        length, value = part[:, 0], part[:, 1]
+        terms = np.stack([np.ones_like(length), value**2 / length, value / np.sqrt(length), 1 / length], axis=-1)
+        n, squares, roots, reciprocals = _add_terms(self.counter, state, rows, release, terms).T
+        return n, *printed_variance_parts(n, squares, roots, reciprocals, self.fresh_variance)
+
+    def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:  # noqa: ARG002
+        return scheme_usable(spread - noise)
+
+
+class Bayesian(PrintedFromReleases):
+    """`bayesian_variance_from_releases` as a recursion: equation (19) wherever (16) is negative."""
+
+    def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
+        return bayesian_variance_from_parts(n, spread, noise)
+
+
+class Jeffreys(PrintedFromReleases):
+    """`Bayesian` with the Jeffreys prior of footnote 3."""
+
+    def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
+        return bayesian_variance_from_parts(n, spread, noise, added=JEFFREYS_SHAPE)
+
+
+@dataclass(frozen=True)
+class ReleasedVariance:
+    """`variance_schemes.released` as a recursion: what the agent itself releases with its noisy mean (Sch-Var-1).
+
+    Parameters
+    ----------
+    counter : Counter
+        The counter of the means; the variances use another of the same kind, with draws of their own.
+    fresh_variance, variance_fresh_stddev : float
+        Variance of one draw for the means, standard deviation of one draw for the variances: the two numbers of
+        `variance_schemes.scheme_released_fresh_variances` (the second one's square root).
+
+    Notes
+    -----
+    **Privacy.** The state holds raw sums: it is private and stays with the agent; the estimate is released. For PM-I
+    and PM-II the draw of a partial sum of `d` samples is scaled by `(d - 1) / d`, as its sensitivity is. The Toeplitz
+    counter mixes draws across partial sums, so there all are scaled by 1.
+    """
+
+    counter: Counter
+    fresh_variance: float
+    variance_fresh_stddev: float
+
+    def init(self, n_rows: int) -> State:
+        """Return the state of `n_rows` streams before their first release."""
+        parts = _init_parts(self.counter, n_rows, channels=4, terms=2)
+        mixed = self.counter.init(n_rows) if self._mixes else {}
+        return parts | {f"mixed_{name}": values for name, values in mixed.items()}
+
+    def _noised(self, squares: Floats, draw: Floats) -> Floats:
+        """Return sums of squared deviations with their noise, if each partial sum has its own."""
+        return squares if self._mixes else squares + draw
+
+    @property
+    def _mixes(self) -> bool:
+        return self.counter.name not in ("pm1", "pm2")
+
+    def step(
+        self,
+        state: State,
+        rows: Ints,
+        release: Ints,
+        times: Ints,
+        *,
+        raw_totals: Floats,
+        raw_squares: Floats,
+        totals: Floats,
+        fresh: Floats,
+    ) -> Floats:
+        """Return the variances to release and update the state in place.
+
+        Parameters
+        ----------
+        state, rows, release, times
+            As in `FromReleases.step`.
+        raw_totals, raw_squares : float array, shape (m,)
+            Raw prefix sums of the samples and of their squares: private.
+        totals : float array, shape (m,)
+            The noisy prefix sums.
+        fresh : float array, shape (m,)
+            One draw of variance 1 per row, independent of the draws of the means.
+        """
+        prefix = np.stack([times, raw_totals, raw_squares, totals], axis=-1)
+        length, raw, squares, noisy = _new_part(self.counter, state, rows, release, prefix).T
+        draw = self.variance_fresh_stddev * fresh
+        term = self._noised(squares - raw**2 / length, (length - 1) / length * draw) + noisy**2 / length
+        noise = np.ones_like(length) if not self._mixes else self.counter.increment_variance(release)
+        terms, reciprocals = _add_terms(self.counter, state, rows, release, np.stack([term, noise / length], axis=-1)).T
+        if self._mixes:
+            mixed = {name.removeprefix("mixed_"): v for name, v in state.items() if name.startswith("mixed_")}
+            terms = terms + self.counter.step(mixed, rows, release, draw)
+        expected = self.fresh_variance * (reciprocals - self.counter.noise_variance(release) / times)
+        return scheme_released_from_terms(terms, totals, times.astype(np.float64), expected)
+
+
+def _init_parts(counter: Counter, n_rows: int, *, channels: int, terms: int) -> State:
+    """Return the partial sums and their terms: one slot per level for PM-II, running totals otherwise."""
+    slots = counter.horizon.bit_length() if isinstance(counter, Pm2) else 1
+    return {"parts": np.zeros((n_rows, slots, channels)), "terms": np.zeros((n_rows, slots, terms))}
+
+
+def _new_part(counter: Counter, state: State, rows: Ints, release: Ints, prefix: Floats) -> Floats:
+    """Return the partial sum that each release creates, from prefix sums of shape (m, channels)."""
+    parts = state["parts"][rows]
+    if not isinstance(counter, Pm2):
+        state["parts"][rows, 0] = prefix
+        new: Floats = prefix - parts[:, 0]
+        return new
+    level = counter_lowest_bit(release)
+    parts[np.arange(parts.shape[1]) <= level[:, np.newaxis]] = 0.0  # joined into the new one
+    new = prefix - parts.sum(axis=1)
+    parts[np.arange(len(rows)), level] = new
+    state["parts"][rows] = parts
+    return new
+
+
+def _add_terms(counter: Counter, state: State, rows: Ints, release: Ints, terms: Floats) -> Floats:
+    """Return the sum of the terms over the partial sums in use, shape (m, terms), counting the new ones."""
+    held = state["terms"][rows]
+    if isinstance(counter, Pm2):
+        level = counter_lowest_bit(release)
+        held[np.arange(held.shape[1]) <= level[:, np.newaxis]] = 0.0
+        held[np.arange(len(rows)), level] = terms
+    else:
+        held[:, 0] += terms
+    state["terms"][rows] = held
+    total: Floats = held.sum(axis=1)
+    return total

@@ -1,0 +1,188 @@
+"""Algorithms 3 and 4 of Cummings et al.: private sizes by propose-test-release."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from meanstream.lab.papers.cummings.cummings_answer import SHARES, SignedAnswer, check_cummings_answer
+from meanstream.lab.papers.cummings.grid import GRID
+from meanstream.lab.papers.cummings.propose_test_release import (
+    SensitivityBound,
+    propose_as_printed,
+    propose_tightly,
+    proposed_radius,
+)
+from meanstream.lab.papers.cummings.ratio import (
+    check_ratio_largest,
+    describe_ratio,
+    predict_ratio,
+    ratio_initial_rounds,
+)
+from meanstream.lab.papers.cummings.user_weights import (
+    cummings_weights_of_private_sizes,
+    cummings_weights_tally,
+    split_cummings_weights_tally,
+)
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.rounds.central_rounds import Rows, central_noised
+from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
+from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
+from meanstream.operators.rounds.user_sizes import SizeDistribution
+from meanstream.operators.validation import require_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedMean:
+    """The weighted mean with noise for a proposed sensitivity, released if a private test finds it large enough.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy of everything here.
+    parts : (float, float, float)
+        Epsilon of the sum of weights, of the test, and of the mean.
+    literal : bool
+        Propose what Algorithm 3 prints.
+
+    Notes
+    -----
+    **Privacy.** Everything a user holds, its size included, may be replaced. The sum of weights, from which the
+    proposal is made, and the distance, which one user changes by at most 1, get discrete Laplace noise. Where the
+    proposal is too small for the users at hand the distance is -1, and the test passes with probability delta at most.
+    The mean is rounded to a millionth of the proposal, which adds one step to its sensitivity.
+    """
+
+    cohort: int
+    payers: str
+    epsilon: float
+    delta: float
+    parts: tuple[float, float, float]
+    users: int
+    literal: bool
+    answer: SignedAnswer
+    name: str = "tested mean"
+
+    def encode(self, summaries: Summaries, public: Public) -> Rows:
+        """Size and weighted offset of each user."""
+        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
+
+    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
+        """Add them up, and count users by size."""
+        return cummings_weights_tally(rows)
+
+    def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
+        """Answer with the weighted mean if the test passes, else with the initial mean."""
+        weighting = cummings_weights_of_private_sizes(public, self.users)
+        steps, _, counts = split_cummings_weights_tally(tally)
+        of_weights, of_test, of_mean = self.parts
+        weights = weighting.weight_steps()
+        scale = max(int(weights.max() - weights.min()), 1)
+        noisy = central_noised(int(counts @ weights), scale, of_weights, words, 0) / GRID
+        weight = noisy - math.log(max(0.5 / self.delta, 1.0)) * scale / GRID / of_weights
+        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        if weight <= 0.0 or tally.n == 0:
+            return self.answer.initial(public, found | {"fallback": "weights"})
+        proposal = (
+            propose_as_printed(public, weight, users=self.users, n=tally.n, epsilon=of_test, delta=self.delta)
+            if self.literal
+            else propose_tightly(weighting, public, weight, epsilon=of_test, delta=self.delta)
+        )
+        if not math.isfinite(proposal):
+            return self.answer.initial(public, found | {"fallback": "proposal"})
+        offset = steps / GRID * weighting.unit
+        bound = SensitivityBound(weighting.weight, proposed_radius(weighting), counts, offset)
+        away = central_noised(bound.distance(proposal), 1, of_test, words, 1)
+        found |= {"sensitivity": proposal, "distance": away}
+        if away < math.log(1.0 / self.delta) / of_test:
+            return self.answer.initial(public, found | {"fallback": "test"})
+        exact = round(offset / float(counts @ weighting.weight) / proposal * GRID)
+        shift = central_noised(exact, GRID + 1, of_mean, words, 2) / GRID * proposal
+        # Weights are inverse variances in units of the least one, and the sum of weights is a lower bound.
+        sampling = math.sqrt(float(weighting.variance.min()) / weight)
+        estimate = self.answer.estimate(weighting.center + shift, sampling, proposal / of_mean, public, found)
+        return estimate if self.literal else self.answer.better(estimate, public, found)
+
+
+class PrivateSizes(EstimatorTraits):
+    """`cummings.private_sizes`: the mean of users whose sizes are private too, by propose-test-release.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Privacy of everything that one user holds, its number of samples included. The paper's epsilon is that of each
+        release: a quarter of this (it counts three of the four, erratum C5).
+    users : int
+        How many users take part (public).
+    sizes : SizeDistribution, optional
+        For `predicted_stderr` only.
+    mode : {"tuned", "paper"}, default "tuned"
+        Paper: the printed sensitivity, whose noise drowns the mean of ten thousand users (erratum C9). Tuned: the least
+        sensitivity that is expected to pass the test.
+    level : float, default 0.95
+        Nominal coverage.
+    largest_size : int, default 2**20
+        Public bound on sizes; larger ones count as this.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, delta), replacing all of one user's data. Three disjoint cohorts, drawn by a keyed hash.
+
+    `cummings.ratio` answers the same question, without delta and with less noise.
+
+    References
+    ----------
+    Cummings, Feldman, McMillan, Talwar, Mean Estimation with User-level Privacy under Data Heterogeneity, 2022,
+    Algorithms 3 and 4.
+    """
+
+    options: ClassVar[frozenset[str]] = frozenset({"delta", "sizes", "mode", "level", "largest_size"})
+    name = "cummings.private_sizes"
+    estimand = LARGER_MORE
+    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
+    of_a_paper = False
+    trust = "central"
+    protects_sizes = True
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        delta: float = 1e-6,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        largest_size: int = 2**20,
+    ) -> None:
+        check_cummings_answer(epsilon, users, mode, level)
+        require_between(0.0, 1.0, delta=delta)
+        check_ratio_largest(largest_size)
+        self.epsilon, self.delta, self.users, self.mode = epsilon, delta, users, mode
+        self._sizes = sizes
+        self.shares = SHARES
+        quarter = epsilon / 4.0
+        literal = mode == "paper"
+        parts = (quarter,) * 3 if literal else (0.15 * epsilon, 0.25 * epsilon, 0.6 * epsilon)
+        final = _CheckedMean(
+            cohort=2,
+            payers="weighted",
+            epsilon=sum(parts),
+            delta=delta,
+            parts=(parts[0], parts[1], parts[2]),
+            users=users,
+            literal=literal,
+            answer=SignedAnswer(method=self.name, mode=mode, epsilon=epsilon, delta=delta, level=level),
+        )
+        self.rounds = (
+            *ratio_initial_rounds(epsilon, users, literal=literal, each=quarter, largest=largest_size),
+            final,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters chosen, and the error predicted for values 0 and 1 and users alike, if the test passes."""
+        final = self.rounds[-1]
+        return describe_ratio(self.rounds, self.protects_sizes) | {
+            "predicted_stderr": predict_ratio(final.parts[2], self.epsilon, self.users, self._sizes)
+        }

@@ -1,0 +1,248 @@
+"""The naive schemes that user-level methods are compared with: item-level, semi and split."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanstream.lab.papers.dame.summed_laplace import SummedLaplaceChannel, summed_laplace
+from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
+from meanstream.operators.estimators.one_report import OneReport
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools
+from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings, exact_round_dot
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.channels.registry import make_channel
+from meanstream.operators.rounds.estimator_traits import BOUNDS, EstimatorTraits
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import LastRound
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
+
+HALF = 2**19
+"""Grid units of 1, as in the Laplace channel."""
+
+
+class Semi(OneReport):
+    """Every user reports the mean of its samples with Laplace noise for the whole range.
+
+    Released to the statistician: one integer from each user. Answers the mean over users.
+
+    Parameters
+    ----------
+    epsilon, users, sizes, mode, level
+        As in `OneShot`; the same in both modes.
+
+    Notes
+    -----
+    **Privacy.** User-level, local, epsilon, for one report. (The authors count it as neither user- nor item-level: it
+    is private at the level of users, but its noise does not fall with the number of samples.)
+
+    Examples
+    --------
+    >>> round(Semi(epsilon=1.0, users=1000).describe()["predicted_stderr"], 3)
+    0.095
+
+    References
+    ----------
+    A. Kent, T. Berrett, Y. Yu: Rate optimality and phase transition for user-level local differential privacy,
+    Section 6.1.
+    """
+
+    name = "semi"
+    options = COMMON_OPTIONS
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+    ) -> None:
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self._report_once(settings, make_channel("laplace", epsilon))
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
+        return _described(self._settings, self._channel)
+
+
+class Split(OneReport):
+    """Every user splits its epsilon between T values and reports each with Laplace noise; their mean is what counts.
+
+    Released to the statistician: from each user the sum of its T noised values, one integer. Answers the mean over
+    users.
+
+    Parameters
+    ----------
+    epsilon, users, mode, level
+        As in `OneShot`; the same in both modes.
+    sizes : SizeDistribution
+        Law of a user's number of samples (public).
+    threshold : {"min", "median"} or int
+        The number T of values, the same for all users.
+
+    Notes
+    -----
+    **Privacy.** User-level, local: T values, each reported with epsilon / T. T does not depend on the user's number of
+    samples, which its noise would tell: every user reports its mean T times (the sum of T samples is the same in
+    expectation). Publishing only the sum is post-processing.
+
+    Examples
+    --------
+    >>> from meanstream.operators.rounds.user_sizes import SizeDistribution
+    >>> split = Split(epsilon=1.0, users=1000, sizes=SizeDistribution.parse("point:100"))
+    >>> round(split.describe()["predicted_stderr"], 3)
+    0.894
+
+    References
+    ----------
+    A. Kent, T. Berrett, Y. Yu, Section 6.1.
+    """
+
+    name = "split"
+    options = COMMON_OPTIONS | {"threshold"}
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        threshold: str | int = "min",
+    ) -> None:
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self.values = kent_univariate_threshold_size(threshold, settings.known_sizes)
+        self._report_once(settings, SummedLaplaceChannel(epsilon, values=self.values))
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
+        return _described(self._settings, self._channel) | {"effective_size": self.values}
+
+
+class Item(EstimatorTraits):
+    """Every sample is reported with Laplace noise of its own: a bound on what user-level methods can reach.
+
+    Released to the statistician: from each user the sum of its noised samples, and their number. Answers the mean over
+    samples, which is that over users where sizes do not depend on the data.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of **one sample**.
+    users, sizes, mode, level
+        As in `OneShot`; the same in both modes.
+
+    Notes
+    -----
+    **Privacy.** Sample-level, not user-level: epsilon protects the value of each single sample, and a user's number of
+    samples is public. Anyone who knows that a user has m samples learns its mean with noise of `2 sqrt(2 / m) /
+    epsilon`. Here for comparison only.
+
+    Examples
+    --------
+    >>> from meanstream.operators.rounds.user_sizes import SizeDistribution
+    >>> item = Item(epsilon=1.0, users=1000, sizes=SizeDistribution.parse("point:100"))
+    >>> item.privacy_unit, round(item.describe()["predicted_stderr"], 4)
+    ('sample', 0.0095)
+
+    References
+    ----------
+    A. Kent, T. Berrett, Y. Yu, Section 6.1 ("full item level").
+    """
+
+    name = "item"
+    assumes = BOUNDS
+    of_a_paper = False
+    estimand = "mean over samples: larger users weigh more"
+    trust = "local"
+    privacy_unit = "sample"
+    options = COMMON_OPTIONS
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+    ) -> None:
+        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self.mode, self.epsilon = mode, epsilon
+        self.rounds = (_ItemRound(self._settings),)
+        self.shares = (1.0,)
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
+        sizes = self._settings.sizes
+        samples = self._settings.users * (1.0 if sizes is None else sizes.mean)
+        return self._settings.describe() | {
+            "privacy_unit": self.privacy_unit,
+            "shares": [1.0],
+            "predicted_stderr": math.sqrt((1.0 + 8.0 / self.epsilon**2) / samples),
+        }
+
+
+class _ItemRound(LastRound):
+    """The one stage of `Item`.
+
+    Notes
+    -----
+    **Privacy.** Of one sample, epsilon: the sum of samples that each carry Laplace noise of scale `2 / epsilon`. The
+    number of samples is published as it is.
+    """
+
+    name = "item"
+
+    def __init__(self, settings: Settings) -> None:
+        self.epsilon = settings.epsilon
+        self._settings = settings
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
+        """Private to public: sum of the user's noised samples in grid units, and their number."""
+        noise = summed_laplace(summaries.count, 2.0 * HALF / self.epsilon, words, 0)
+        total = np.rint(summaries.mean * summaries.count * HALF + noise)
+        return np.stack([total.astype(np.int64), summaries.count], axis=1)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
+        """Public: tell which rows have samples, and a sum that floats can hold."""
+        return np.asarray((reports[:, 1] >= 1) & (np.abs(reports[:, 0]) < 2**60), dtype=np.bool_)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
+        """Public: sums of both numbers, their squares and their product, exactly."""
+        if not len(reports):
+            return Tally()
+        total, count = np.ascontiguousarray(reports.T)
+        squares = exact_round_dot(total, total), exact_round_dot(total, count), exact_round_dot(count, count)
+        return Tally(len(reports), (int(total.sum()), int(count.sum()), *squares))
+
+    def decode(self, tally: Tally, public: Public) -> Estimate:  # noqa: ARG002 - the first stage
+        """Public: the ratio of the two sums; its error from how users' sums leave it."""
+        if not tally.n:
+            return self._settings.no_answer(n_users=0)
+        total, count, total2, product, count2 = tally.sums
+        mean = total / (count * HALF)
+        if tally.n == 1:
+            return self._settings.no_answer(n_users=1, unclipped=mean)
+        # n sum (total - ratio count)**2 with ratio = sum total / sum count, times (sum count)**2: exact.
+        left = total2 * count**2 - 2 * product * total * count + count2 * total**2
+        stderr = math.sqrt(left / count**2 * tally.n / (tally.n - 1)) / (count * HALF)
+        least = math.sqrt(8.0 / self.epsilon**2 / count)
+        return self._settings.answer(mean, max(stderr, least), n_users=tally.n)
+
+
+def _described(settings: Settings, channel: Mechanism) -> dict[str, Any]:
+    """Describe one report of a user's mean through a channel."""
+    c0, c1 = channel.moments
+    return settings.describe() | {
+        "shares": [1.0],
+        "predicted_stderr": math.sqrt((c0 + c1 * settings.averaging) / settings.users),
+    }

@@ -1,0 +1,186 @@
+"""Kent, Berrett and Yu's density on a trigonometric basis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanstream.lab.papers.kent.density_function import (
+    SQRT_2,
+    DensityFunction,
+    trigonometric_density_function,
+)
+from meanstream.lab.papers.kent.kent_vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_spread
+from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.base import Settings
+from meanstream.operators.rounds.estimator_traits import FamilyQuestion
+from meanstream.operators.rounds.round_records import Estimate, Public
+from meanstream.operators.validation import require, require_positive
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
+
+MAX_TERMS = 1024
+MAX_SMOOTHNESS = 64
+"""The left-out part is the radius by a power of the terms: beyond this it is no number, and nothing is left out."""
+
+
+class Density(CoordinateMeans):
+    """Density of the samples on the declared bounds, as a sum of trigonometric functions.
+
+    Released to the statistician: what `Linf` releases, about the coefficients of the functions instead of coordinates.
+    Answers the coefficients, with intervals, and the density as a function (`Estimate.function`): its integral is 1 and
+    it has a band. It is the average of the users' own densities: every user counts once.
+
+    Parameters
+    ----------
+    epsilon, users, sizes, mode, level, participation, between_users, seed
+        As in `Linf`.
+    smoothness : int, default 2
+        How often the density can be differentiated (beta); decides the number of functions.
+    radius : float, default 1
+        Radius r of the ball of densities `sum j**(2 beta) theta_j**2 <= r**2`; `describe` tells the squared error that
+        leaving functions out makes at most.
+    terms : int, optional
+        Number M of functions, the constant one included, instead of the one that the smoothness decides (45).
+    constant_beta : float, default 1
+        C_beta of (45), which the paper leaves open.
+    threshold, constant, votes, half_width, variance
+        As in `Kent`; the coefficients are divided by sqrt(2), so that they are on [-1, 1]. A function's
+        values have mean square 1 / 2 or less for a flat density, and at most 1 (the default) for any.
+
+    Notes
+    -----
+    **Privacy.** User-level, local, epsilon: that of `Linf` for any features of the samples; see `FoldRound`.
+
+    The coefficient of the constant function is 1 for every density: no one is queried about it. A density is periodic
+    here: one that differs at the two bounds has coefficients that fall off slowly.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range, or there are less than two users for each function.
+
+    Examples
+    --------
+    >>> from meanstream.operators.rounds.user_sizes import SizeDistribution
+    >>> sizes = SizeDistribution.parse("point:100")
+    >>> density = Density(epsilon=4.0, users=4000, sizes=sizes, smoothness=2)
+    >>> density.terms, density.features(np.array([[-1.0], [0.0]]))[:, :2].round(3) + 0.0
+    (13, array([[ 1.,  0.],
+           [-1.,  0.]]))
+
+    References
+    ----------
+    A. Kent, T. Berrett, Y. Yu: Rate optimality and phase transition for user-level local differential privacy,
+    Algorithm 8.
+    """
+
+    name = "kent.density"
+    answers = "density"
+    features_of = "functions"
+    estimand = (
+        "density of samples, the average of each user's own: every user counts once; as coefficients of functions."
+        " The predicted error is relative to a flat density, without that of the functions left out"
+    )
+    options = FOLD_OPTIONS | {"smoothness", "radius", "terms", "constant_beta", "variance"}
+
+    @classmethod
+    def family_options(cls, ask: FamilyQuestion) -> dict[str, Any] | None:
+        """Every density."""
+        if ask.wanted != cls.answers:
+            return None
+        return vector_spread(ask) | {"smoothness": 2 if ask.smoothness is None else ask.smoothness}
+
+    @classmethod
+    def family_assumes(cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]) -> str:
+        """As of the others, and smoothness."""
+        smooth = f"; {options.get('smoothness')} derivatives, the same at both bounds"
+        return super().family_assumes(ask, options, described) + smooth
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        smoothness: int = 2,
+        radius: float = 1.0,
+        terms: int | None = None,
+        constant_beta: float = 1.0,
+        threshold: str | int = "min",
+        **options: Any,
+    ) -> None:
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require(
+            smoothness >= 1 and smoothness == int(smoothness), "smoothness", "be an integer, at least 1", smoothness
+        )
+        require(smoothness <= MAX_SMOOTHNESS, "smoothness", f"be at most {MAX_SMOOTHNESS}", smoothness)
+        require_positive(radius=radius, constant_beta=constant_beta)
+        self.smoothness, self.radius = smoothness, radius
+        size = kent_univariate_threshold_size(threshold, settings.known_sizes)
+        if terms is None:
+            terms = density_terms(users * epsilon**2, size, smoothness, constant_beta)
+            terms = min(terms, MAX_TERMS, max(users // 2, 2))
+        require(2 <= terms <= MAX_TERMS, "terms", f"lie between 2 and {MAX_TERMS}", terms)
+        self.terms = terms
+        super().__init__(settings, terms - 1, threshold=threshold, **options)
+
+    def features(self, values: Floats) -> Floats:
+        """Private: the functions of each sample, divided by sqrt(2): (m, 1) on [-1, 1] to (m, terms - 1)."""
+        u = 0.5 * (np.clip(values[:, 0], -1.0, 1.0) + 1.0)
+        return np.asarray(np.clip(trigonometric_density_function(u, self.terms)[:, 1:] / SQRT_2, -1.0, 1.0))
+
+    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
+        plain = super()._finish(found, public, users)
+        function = DensityFunction(
+            lower=-1.0,
+            upper=1.0,
+            coefficients=tuple((SQRT_2 * plain.value).tolist()),
+            stderr=tuple((SQRT_2 * plain.stderr).tolist()),
+            level=self._settings.level,
+        )
+        scaled = {name: SQRT_2 * getattr(plain, name) for name in ("value", "lower", "upper", "unclipped", "stderr")}
+        estimate = vector_estimate(self._settings, users=users, stages=plain.stages, **scaled)
+        return replace(estimate, function=function.as_dict())
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen; `predicted_stderr` is the root of the integrated error, `left_out` apart."""
+        said = super().describe()
+        return said | {
+            "smoothness": self.smoothness,
+            "radius": self.radius,
+            "terms": self.terms,
+            "left_out": (self.radius / (self.terms + 1) ** self.smoothness) ** 2,
+            "predicted_stderr": SQRT_2 * float(said["predicted_stderr"]),
+        }
+
+
+def density_terms(signal: float, size: int, smoothness: int, constant_beta: float = 1.0) -> int:
+    """Compute the number M of functions (45), at least 2.
+
+    Parameters
+    ----------
+    signal : float
+        `users * epsilon**2`.
+    size : int
+        Number T of samples of each user.
+    smoothness : int
+    constant_beta : float
+
+    Examples
+    --------
+    >>> [density_terms(64_000.0, size, 2) for size in (1, 100, 10**9)]
+    [6, 13, 199]
+    """
+    log = max(math.log(signal), 1.0) * constant_beta
+    log_size = (2 * smoothness + 1) * math.log(signal) - (2 * smoothness + 2) * math.log(log)
+    exponent = (math.log(signal) + min(math.log(size), log_size)) / (2 * smoothness + 2)
+    return max(math.floor(math.exp(min(exponent, 50.0))), 2)

@@ -1,0 +1,235 @@
+"""The three stages of a mixture: which bins hold components, how many users are in each, and where in it they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
+from meanstream.lab.papers.kent.pair_votes import pair_vote_counts
+from meanstream.operators.noise.public_hash import SEED_BITS, hash_seeds, hash_signs, hash_users
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.rounds.base import exact_round_dot
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.localization import Bins
+from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.round_results import (
+    MOST,
+    LastRound,
+    refuse_result,
+    result_added_entries,
+    result_fields,
+    result_list,
+    result_numbers,
+    result_row,
+    result_unchanged,
+    result_whole_number,
+)
+from meanstream.operators.rounds.votes.registry import Votes
+
+Answer = Callable[[Tally, Public, Floats, Floats], Estimate]
+
+
+class ModeVoteRound:
+    """First stage: votes for bins of [-1, 1]; the bins with the most votes, no two side by side, are the components'.
+
+    Parameters
+    ----------
+    bins : Bins
+    votes : Votes
+    ballot : callable
+        Private: each user's bin, or -1.
+    components : int
+    in_pairs : bool
+        Count bins in pairs side by side, so that a component at the edge of two bins keeps its votes together; its
+        middle then is this edge, and pairs have a bin between them.
+
+    Notes
+    -----
+    **Privacy.** That of the votes: one randomized row of full length from everyone, one-hot or zero.
+    """
+
+    name = "modes"
+
+    def __init__(
+        self, bins: Bins, votes: Votes, ballot: Callable[[Summaries], Ints], components: int, *, in_pairs: bool
+    ) -> None:
+        self.epsilon = votes.epsilon
+        self._in_pairs = in_pairs
+        self.bins = bins
+        self._votes = votes
+        self._ballot = ballot
+        self._components = components
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
+        """Private to public: one randomized row per user."""
+        return self._votes.randomize(self._ballot(summaries), words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
+        """Public: tell which rows a voter can have sent."""
+        return self._votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
+        """Public: count the ones in each bin."""
+        return Tally(len(reports), tuple(self._votes.counts(reports))) if len(reports) else Tally()
+
+    def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
+        """Public: the middles of the elected bins, in order."""
+        counts = Tally(tally.n, tally.sums or (0,) * self.bins.count)
+        if self._in_pairs:
+            elected = mixture_peaks(pair_vote_counts(counts), self._components, apart=2)
+            middles = [self.bins.edges(one)[1] for one in elected]
+        else:
+            elected = mixture_peaks(counts.sums, self._components, apart=1)
+            middles = [float(np.mean(self.bins.edges(one))) for one in elected]
+        stage = {"stage": self.name, "users": tally.n, "bins": self.bins.count, "middles": middles}
+        return {"users": tally.n, "middles": middles, "stages": [stage]}
+
+    def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
+        """Public: refuse what are not the middles of bins, or pairs, in order and apart."""
+        result_fields(found, {"users", "middles", "stages"})
+        result_whole_number(found["users"], "users", 0)
+        result_list(found["stages"], "stages", 1, 1)
+        middles = result_numbers(found["middles"], "middles", self._components, -1.0, 1.0)
+        chosen = [result_row([one], ["middles"], self._middles) for one in middles]
+        if any(b - a <= (2 if self._in_pairs else 1) for a, b in pairwise(chosen)):
+            refuse_result("middles", "be of bins in order that are not side by side", middles)
+
+    @cached_property
+    def _middles(self) -> list[tuple[float]]:
+        """Public: every middle that can be elected."""
+        if self._in_pairs:
+            return [(self.bins.edges(one)[1],) for one in range(max(self.bins.count - 1, 1))]
+        return [(float(np.mean(self.bins.edges(one))),) for one in range(self.bins.count)]
+
+
+class ComponentVoteRound:
+    """Second stage: votes for the closest component.
+
+    Notes
+    -----
+    **Privacy.** That of the votes; the middles come from other users.
+    """
+
+    name = "weights"
+
+    def __init__(self, votes: Votes, closest: Callable[[Summaries, Floats], Ints]) -> None:
+        self.epsilon = votes.epsilon
+        self.votes = votes
+        self._closest = closest
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+        """Private to public: one randomized row per user."""
+        return self.votes.randomize(self._closest(summaries, np.array(public["middles"])), words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the same votes for any components
+        """Public: tell which rows a voter can have sent."""
+        return self.votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the same votes for any components
+        """Public: count the ones for each component."""
+        return Tally(len(reports), tuple(self.votes.counts(reports))) if len(reports) else Tally()
+
+    def decode(self, tally: Tally, public: Public) -> Public:
+        """Public: the share of users closest to each component, unbiased, and its standard error."""
+        sums = tally.sums or (0,) * self.votes.bins
+        share = self.votes.shares(sums, tally.n)
+        stderr = [1.0] * self.votes.bins
+        if tally.n:
+            stderr = np.sqrt(self.votes.share_variance(np.clip(share, 0.0, 1.0), tally.n)).tolist()
+        found = {"shares": share.tolist(), "share_stderr": stderr}
+        stage = {"stage": self.name, "users": tally.n, **found}
+        return {**public, **found, "users": int(public["users"]) + tally.n, "stages": [*public["stages"], stage]}
+
+    def check(self, found: Public, public: Public) -> None:
+        """Public: refuse other middles, and shares that are no numbers."""
+        result_fields(found, {"users", "middles", "stages", "shares", "share_stderr"})
+        result_whole_number(found["users"], "users", int(public["users"]))
+        result_unchanged(found, public, "middles")
+        result_added_entries(found, public, "stages")
+        result_numbers(found["shares"], "shares", self.votes.bins, -MOST, MOST)
+        result_numbers(found["share_stderr"], "share_stderr", self.votes.bins, 0.0, MOST)
+
+
+class ComponentMeanRound(LastRound):
+    """Last stage: one number per user, its distance from the closest component times that component's public sign.
+
+    Notes
+    -----
+    **Privacy.** Local, the channel's epsilon. The number lies in [-1, 1] whatever the data, and so does it with a sign:
+    the component is protected with the distance. The seed is public and independent of the data.
+    """
+
+    name = "means"
+
+    def __init__(
+        self,
+        channel: Mechanism,
+        offset: Callable[[Summaries, Floats], tuple[Ints, Floats]],
+        components: int,
+        answer: Answer,
+        *,
+        seed: str = "",
+    ) -> None:
+        self.epsilon = channel.epsilon
+        self.channel = channel
+        self._offset = offset
+        self._components = components
+        self._answer = answer
+        self._key = b"component " + seed.encode()
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+        """Private to public: a seed, and one randomized number."""
+        seed = hash_seeds(hash_users(summaries.user, self._key))
+        component, distance = self._offset(summaries, np.array(public["middles"]))
+        sign = hash_signs(seed, self._components)[np.arange(len(seed)), component]
+        return np.stack([seed, self.channel.randomize(sign * distance, words)], axis=1)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the same for any components
+        """Public: tell which rows hold a seed and a number of the channel."""
+        good = (reports[:, 0] >= 0) & (reports[:, 0] < 1 << SEED_BITS)
+        return np.asarray(good & self.channel.valid(reports[:, 1]), dtype=np.bool_)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the same for any components
+        """Public: sum of squares of the numbers, then for each component their sum with its signs."""
+        if not len(reports):
+            return Tally()
+        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self._components)
+        return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
+
+    def decode(self, tally: Tally, public: Public) -> Estimate:
+        """Public: the distances of each component, averaged over all users."""
+        offsets, noise = np.zeros(self._components), np.full(self._components, np.inf)
+        if tally.n:
+            offsets = self.channel.step * np.array([float(one) for one in tally.sums[1:]]) / tally.n
+            square = self.channel.step**2 * float(tally.sums[0]) / tally.n
+            noise = np.sqrt(np.maximum(square - offsets**2, 0.0) / tally.n)
+        return self._answer(tally, public, offsets, noise)
+
+
+def mixture_peaks(counts: tuple[int, ...], number: int, *, apart: int) -> list[int]:
+    """Choose the bins with the most votes, one after the other, without the `apart` next to those chosen; in order.
+
+    Raises
+    ------
+    ValueError
+        If no bin is left for one.
+
+    Examples
+    --------
+    >>> mixture_peaks((0, 9, 8, 0, 0, 5, 7), 2, apart=1)
+    [1, 6]
+    """
+    left = np.array(counts, dtype=np.float64)
+    chosen: list[int] = []
+    for _ in range(number):
+        best = int(np.argmax(left))
+        if left[best] == -np.inf:
+            raise ValueError(f"components must leave a bin for each of {number}, got {len(counts)} bins")
+        chosen.append(best)
+        left[max(best - apart, 0) : best + apart + 1] = -np.inf
+    return sorted(chosen)

@@ -1,0 +1,181 @@
+"""The options of `simulate agents` and `theory agents`, declared once; an option that was not given is None."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declaration import INPUT, cli_option
+from meanstream.pipelines.options.option_errors import BadOption
+
+if TYPE_CHECKING:
+    from meanstream.lab.simulation.config import SimulationConfig
+
+T = TypeVar("T")
+
+
+def _option(help_text: str, **declared: Any) -> Any:
+    return cli_option(help_text, INPUT, **declared)
+
+
+Agents = Annotated[int | None, _option("Number of agents (default 200).", first=True)]
+Steps = Annotated[int | None, _option("Samples of each agent, one per step (default 30000).", first=True)]
+Means = Annotated[
+    str, _option("Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.", first=True)
+]
+Stddev = Annotated[float | None, _option("Standard deviation of uniform and normal data (default 0.5).")]
+HalfWidth = Annotated[
+    float | None, _option("Half-width of the declared bounds, which scales the noise (default: that of the data).")
+]
+Epsilon = Annotated[float, _option("Privacy budget of one sample over all releases.", first=True)]
+Delta = Annotated[float, _option("Probability that the promise of epsilon fails.", first=True)]
+Counter = Annotated[str | None, _option("Counting mechanism: pm1 | pm2 | toeplitz | optimal.")]
+Weights = Annotated[str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")]
+Schedule = Annotated[
+    str | None,
+    _option(
+        "Times of releases: round_robin | restricted_round_robin | broadcast[:preferred:FIRST | "
+        ":geometric:FIRST,FACTOR]."
+    ),
+]
+Noise = Annotated[str | None, _option("Distribution of the noise: gaussian | laplace.")]
+Calibration = Annotated[str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")]
+Levels = Annotated[int | None, _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1).")]
+Checkpoints = Annotated[str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")]
+Mode = Annotated[str | None, _option("Defaults of the other choices: tuned (default) | paper.", first=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions:
+    """What a user says about a simulation, before anything is checked."""
+
+    config: ConfigOption = None
+    agents: Agents = None
+    steps: Steps = None
+    means: Means = "classes:0.2,0.4,0.8"
+    spread: Annotated[float, _option("Standard deviation of the means within a class.")] = 0.0
+    class_sizes: Annotated[
+        str | None, _option("Sizes of the classes, such as 70,70,60 (default: agents are placed at random).")
+    ] = None
+    data: Annotated[
+        str,
+        _option("Distribution of samples: uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.", first=True),
+    ] = "uniform"
+    stddev: Stddev = None
+    half_width: HalfWidth = None
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-6
+    counter: Counter = None
+    weights: Weights = None
+    schedule: Schedule = None
+    collaboration: Annotated[
+        str | None,
+        _option(
+            "How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none.", first=True
+        ),
+    ] = None
+    test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
+    variance: Annotated[
+        str | None, _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys.")
+    ] = None
+    noise: Noise = None
+    calibration: Calibration = None
+    levels: Levels = None
+    spread_share: Annotated[
+        float | None,
+        _option("Share of the budget for votes on the spread (with --variance from_releases; default 0.1)."),
+    ] = None
+    runs: Annotated[int, _option("Independent repetitions.", first=True)] = 20
+    seed: Annotated[int, _option("Seed; run r depends on it and on r only.", first=True)] = 1
+    checkpoints: Checkpoints = None
+    mode: Mode = None
+    trace: Annotated[
+        Path | None,
+        _option(
+            ".npz file for one run of Algorithm 1: arrays data and noise (steps x agents; noise of unit variance), and "
+            "variance_noise with --variance released. The default of --mode is then paper."
+        ),
+    ] = None
+    noise_variance: Annotated[
+        float | None, _option("Variance of the noise of one p-sum, with --trace (default: as calibrated).")
+    ] = None
+    change: Annotated[
+        str | None,
+        _option(
+            "Change of means after SAMPLES samples of each agent (default: half of --steps, which is then 10000): "
+            "step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE, each with [@SAMPLES]. Errors are by "
+            "samples since then, for agents of an engine."
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        _option("Weight of old samples, with --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES."),
+    ] = None
+    dependence: Annotated[
+        str | None,
+        _option(
+            "Samples of an agent depend on each other: ar:RHO | half-ar:RHO | heavy-ar:RHO | markov:RHO | bursts:N | "
+            "ma:N | cycle:N | shocks:SHARE | none; prints coverage by number of samples, of agents as they are hosted."
+        ),
+    ] = None
+    json: JsonOption = False
+
+    def configuration(self, *, agents: int | None = None, steps: int | None = None) -> SimulationConfig:
+        """Check everything; `agents` and `steps` are those of a trace and must agree with given options."""
+        from meanstream.lab.simulation.config import SimulationConfig
+        from meanstream.operators.validation import require
+
+        for name, here in (("agents", agents), ("steps", steps)):
+            given = getattr(self, name)
+            require(given in (None, here) or here is None, name, f"be {here} as in the trace", given)
+        choices = ("counter", "weights", "schedule", "collaboration", "test", "variance", "noise", "calibration")
+        return SimulationConfig.from_options(
+            mode=self.mode or ("tuned" if self.trace is None else "paper"),
+            agents=agents or (200 if self.agents is None else self.agents),
+            steps=steps or (30_000 if self.steps is None else self.steps),
+            means=self.means,
+            spread=self.spread,
+            class_sizes=integers_option("class_sizes", self.class_sizes),
+            data=self.data,
+            stddev=self.stddev,
+            half_width=self.half_width,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            levels=self.levels,
+            runs=self.runs,
+            seed=self.seed,
+            checkpoints=integers_option("checkpoints", self.checkpoints),
+            spread_share=self.spread_share,
+            **{name: getattr(self, name) for name in choices},
+        )
+
+
+def print_simulated_agents(
+    options: SimulationOptions, measured: dict[str, Any], rate: float, table: Callable[[], str]
+) -> None:
+    """Print what was measured, and how many agent-steps a second took: as JSON, or as a table."""
+    if options.json:
+        said = measured.pop("config")
+        print_options_json(measured | {"agent_steps_per_second": rate, "config": said})
+    else:
+        sys.stdout.write(table() + f"{rate:.3g} agent-steps per second\n")
+
+
+def integers_option(name: str, text: str | None) -> tuple[int, ...] | None:
+    """Read a list of integers written with commas.
+
+    Examples
+    --------
+    >>> integers_option("checkpoints", "1000,5000")
+    (1000, 5000)
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadOption(f"{name} must be integers separated by commas, got {text!r}") from None

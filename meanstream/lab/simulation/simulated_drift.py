@@ -1,0 +1,207 @@
+"""Simulated agents whose means move: squared error and coverage by the age of the change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from meanstream.lab.simulation.data import DataModel, MeansModel, data_half_width
+from meanstream.lab.simulation.drift_learners import DriftLearner, HostedAgents
+from meanstream.lab.simulation.mean_changes import MOST_SAMPLES, ChangeOfMeans, MovingMeans
+from meanstream.lab.simulation.simulation_result import Track
+from meanstream.operators.agents.agent_memory import AUTO, FOREVER, parse_memory
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.records import Bools, Floats
+from meanstream.operators.validation import LARGEST, require
+
+AGES = (200, 500, 1000, 2000, 5000)
+"""Samples of each agent since the change at which answers are measured, as far as they are simulated."""
+STEPS = 10_000
+COLLABORATIONS = ("learned_prior", "none")
+BLOCK = 100
+MOST_MOVES = 10**8
+WIDEST = 1e6
+"""In standard deviations of a sample: how far apart simulated means may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftConfig:
+    """Everything that determines a simulation of means that move.
+
+    Parameters
+    ----------
+    change : str
+        See `ChangeOfMeans.parse`; without `@SAMPLES` it comes after half of the steps.
+    agents, steps, runs, seed : int
+        Run r depends on seed + r only.
+    means, spread, class_sizes, stddev
+        As in `SimulationConfig`; samples are uniform.
+    epsilon, delta : float
+        Privacy of one sample over all releases of its agent.
+    memory : str
+        `forever` or `half-life:SAMPLES`.
+    collaboration : str
+        `learned_prior`, the engine's default, or `none`.
+    lower, upper : float or None
+        Declared bounds of a sample; by default those of a run's own samples.
+    ages : tuple of int or None
+        Samples since the change at which to measure; by default those of `AGES` that are simulated.
+    """
+
+    change: str
+    agents: int = 200
+    steps: int = STEPS
+    means: str = "classes:0.2,0.4,0.8"
+    spread: float = 0.0
+    class_sizes: tuple[int, ...] | None = None
+    stddev: float = 0.5
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    memory: str = FOREVER
+    collaboration: str = "learned_prior"
+    runs: int = 20
+    seed: int = 1
+    lower: float | None = None
+    upper: float | None = None
+    ages: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("agents", 2), ("steps", 1), ("runs", 1)):
+            require(getattr(self, name) >= least, name, f"be at least {least}", getattr(self, name))
+        require(self.steps <= MOST_SAMPLES, "steps", f"be at most {MOST_SAMPLES} with change", self.steps)
+        require(self.seed >= 0, "seed", "not be negative", self.seed)
+        change = ChangeOfMeans.parse(self.change)
+        begin = self.steps // 2 if change.begin is None else change.begin
+        least = AGES[0] if self.ages is None else max(self.ages)
+        rule = f"begin {least} samples or more before the last of {self.steps} steps"
+        require(begin >= 1 and begin + least <= self.steps, "change", rule, self.change)
+        moves = self.agents * (self.steps - begin) // (change.every or self.steps)
+        require(moves <= MOST_MOVES, "change", f"make at most {MOST_MOVES} steps of means", self.change)
+        require(0 <= self.spread <= LARGEST, "spread", f"be from 0 to {LARGEST:g}", self.spread)
+        self.means_model().check(self.agents)
+        data_half_width("uniform", self.stddev)
+        require(self.collaboration in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)} with "
+                "change", self.collaboration)  # fmt: skip
+        if self.memory != AUTO:
+            rule = "be forever, auto, half-life:SAMPLES or window:SAMPLES: simulated samples have no time"
+            require(parse_memory(self.memory).seconds is None, "memory", rule, self.memory)
+        object.__setattr__(self, "memory", self.settings(0.0, 1.0).memory)
+
+    def change_of_means(self) -> tuple[ChangeOfMeans, int]:
+        """Give the change, and after how many samples it comes."""
+        change = ChangeOfMeans.parse(self.change)
+        return change, self.steps // 2 if change.begin is None else change.begin
+
+    def means_model(self) -> MeansModel:
+        """Where means come from before the change."""
+        return MeansModel.parse(self.means, data="uniform", spread=self.spread, class_sizes=self.class_sizes)
+
+    def settings(self, lower: float, upper: float) -> AgentsSettings:
+        """Give the agents' settings for these bounds."""
+        return AgentsSettings(lower=lower, upper=upper, epsilon=self.epsilon, delta=self.delta, memory=self.memory)
+
+    def measured_ages(self) -> tuple[int, ...]:
+        """Give the ages at which answers are measured."""
+        last = self.steps - self.change_of_means()[1]
+        return self.ages or tuple(age for age in AGES if age <= last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftPart:
+    """How some agents were answered at each age: mean over runs, its standard error, and coverage of the intervals."""
+
+    mse: list[float]
+    stderr: list[float] | None
+    coverage: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftResult:
+    """What was measured of agents that changed and of those that did not, who may be no one."""
+
+    ages: tuple[int, ...]
+    changed: DriftPart
+    unchanged: DriftPart | None
+    config: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+MakeLearner = Callable[[DriftConfig, AgentsSettings, int], DriftLearner]
+
+
+def hosted_agents(config: DriftConfig, settings: AgentsSettings, seed: int) -> DriftLearner:
+    """Make the agents of one run, as they are hosted."""
+    return HostedAgents(config.agents, settings, config.collaboration, seed)
+
+
+def simulate_drift(config: DriftConfig, track: Track = iter, *, learner: MakeLearner = hosted_agents) -> DriftResult:
+    """Simulate; `track` gives the runs one by one, and `learner` makes who learns in each of them.
+
+    Examples
+    --------
+    >>> found = simulate_drift(DriftConfig(change="step:0.4,0.5", agents=40, steps=800, runs=1))
+    >>> found.ages, found.unchanged.mse[0] < found.changed.mse[0]
+    ((200,), True)
+    """
+    chunks = [range(r, r + 1) for r in range(config.runs)]
+    found = [_run(config, learner, config.seed + r) for chunk in track(chunks) for r in chunk]
+    error, covered = (np.array([run[k] for run in found]) for k in range(2))
+    changed = config.change_of_means()[0].changed(config.agents)
+    return DriftResult(
+        ages=config.measured_ages(),
+        changed=_part(error, covered, changed),
+        unchanged=None if changed.all() else _part(error, covered, ~changed),
+        config=asdict(config),
+    )
+
+
+def _part(error: Floats, covered: Bools, who: Bools) -> DriftPart:
+    """Average what is of shape (runs, ages, agents) over some agents."""
+    by_run = error[:, :, who].mean(axis=2)
+    runs = len(by_run)
+    return DriftPart(
+        mse=by_run.mean(axis=0).tolist(),
+        stderr=(by_run.std(axis=0, ddof=1) / np.sqrt(runs)).tolist() if runs > 1 else None,
+        coverage=covered[:, :, who].mean(axis=(0, 2)).tolist(),
+    )
+
+
+def _run(config: DriftConfig, make: MakeLearner, seed: int) -> tuple[Floats, Bools]:
+    """Let agents learn through a change; give squared errors and who is covered, of shape (ages, agents)."""
+    change, begin = config.change_of_means()
+    ages = config.measured_ages()
+    stop = begin + max(ages)
+    rng = np.random.default_rng(seed)
+    mean, _ = config.means_model().draw(rng, config.agents)
+    moving = change.apply(rng, mean, begin, stop)
+    learner = make(config, config.settings(*_bounds(config, moving)), seed)
+    data = DataModel("uniform", config.stddev, data_half_width("uniform", config.stddev))
+    cuts = sorted({*range(0, stop, BLOCK), begin, *(begin + age for age in ages)})
+    error, covered = [], []
+    for first, last in pairwise(cuts):
+        means = moving.of_samples(first, last)
+        learner.take(data.sample(rng, means, 1)[0], float(first))
+        if last - begin in ages:
+            value, low, high = learner.answers()
+            now = means[-1]
+            error.append((value - now) ** 2)
+            covered.append((low <= now) & (now <= high))
+    return np.array(error), np.array(covered)
+
+
+def _bounds(config: DriftConfig, moving: MovingMeans) -> tuple[float, float]:
+    """Give the declared bounds, or those of all samples of a run."""
+    for name, levels in (("means", moving.levels[:1]), ("change", moving.levels)):
+        far = float(np.abs(levels).max()) if np.isfinite(levels).all() else np.inf
+        rule = f"keep means within {WIDEST:g} standard deviations of a sample ({config.stddev:g}) of 0"
+        require(far <= WIDEST * config.stddev, name, rule, getattr(config, name))
+    half = data_half_width("uniform", config.stddev)
+    lower, upper = float(moving.levels.min()) - half, float(moving.levels.max()) + half
+    return lower if config.lower is None else config.lower, upper if config.upper is None else config.upper

@@ -1,0 +1,184 @@
+"""The simulation of pairwise schedules: `PairwiseAgents` on drawn data, or on given arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from meanstream.lab.papers.colme.pairwise_agents import PairwiseAgents, PairwiseSettings, schedule_same_class
+from meanstream.lab.simulation.agent_population import Simulated, SimulatedUsers
+from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.simulation_result import RunErrors, SimulationResult, Track, result_chunks
+from meanstream.operators.counters.registry import Counter, counter_noise_variance, make_counter
+from meanstream.operators.records import Bools, Floats, Ints
+
+_COLUMNS = 4096
+"""Agents of all runs of one chunk, if steps are taken one by one: enough to hide the cost of a NumPy call."""
+_TOGETHER = 4
+"""Steps that replace as many runs, where a round is long enough: then the pairs of a chunk are fewer."""
+_PAIR_BYTES = 1 << 30
+_BLOCK = 128
+
+
+def simulated_pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
+    """Return the counter of one pair and the variance of the noise of one p-sum, in squared value units.
+
+    Mode paper composes as the papers do (epsilon and delta divided by the levels of PM-II); variance released leaves
+    half of epsilon and delta for the means.
+
+    Examples
+    --------
+    >>> config = SimulationConfig.from_options(mode="paper")
+    >>> counter, variance = simulated_pairwise_noise(config)
+    >>> counter, round(variance, 2)
+    (Pm1(horizon=151), 84.23)
+    """
+    counter = make_counter(config.counter, horizon=config.most_releases, levels=config.levels)
+    share = 0.5 if config.variance == "released" else 1.0
+    variance = counter_noise_variance(
+        counter,
+        epsilon=share * config.epsilon,
+        delta=share * config.delta,
+        sensitivity=2 * config.half_width,
+        noise=config.noise,
+        calibration=config.calibration,
+        composition="basic" if config.mode == "paper" else "concentrated",
+    )
+    return counter, variance
+
+
+def simulated_pairwise_agents(
+    config: SimulationConfig,
+    *,
+    runs: int,
+    variance: Floats,
+    classes: Bools | None = None,
+    noise_variance: float | None = None,
+) -> PairwiseAgents:
+    """Make the agents of a configuration; `noise_variance` overrides the calibrated noise of one p-sum."""
+    counter, calibrated = simulated_pairwise_noise(config)
+    known = config.variance == "known"
+    settings = PairwiseSettings(
+        agents=variance.shape[1],
+        runs=runs,
+        counter=counter,
+        fresh_variance=calibrated if noise_variance is None else noise_variance,
+        schedule=config.schedule,
+        weights=config.weights,
+        test=config.test,
+        variance=config.variance,
+        corrected=config.mode == "tuned",
+        significance=config.significance,
+        design_variance=simulated_pairwise_design_variance(config, variance),
+        half_width=config.half_width,
+    )
+    return PairwiseAgents(settings, sample_variance=variance if known else None, classes=classes)
+
+
+def simulated_pairwise_design_variance(config: SimulationConfig, variance: Floats) -> float:
+    """Variance of one sample that gls weights assume: the known one if all agents have the same, else `L^2 / 3`.
+
+    The latter is the variance of uniform data on the declared interval.
+    """
+    common = config.variance == "known" and config.stddev is not None
+    return float(variance[0, 0]) if common else config.half_width**2 / 3
+
+
+def simulate_pairwise(config: SimulationConfig, track: Track = iter) -> SimulationResult:
+    """Simulate in chunks of runs; the numbers do not depend on the chunks.
+
+    Examples
+    --------
+    >>> config = SimulationConfig.from_options(mode="paper", agents=10, steps=50, runs=3)
+    >>> result = simulate_pairwise(config)
+    >>> result.checkpoints, len(result.mse), result.mse[0] < 2 * result.local[0]
+    ([50], 1, True)
+    """
+    chunks = track(result_chunks(config.runs, _chunk_runs(config)))
+    errors = RunErrors.joined([_simulate_chunk(config, runs) for runs in chunks])
+    return SimulationResult.from_errors(config, errors)
+
+
+def _chunk_runs(config: SimulationConfig) -> int:
+    """How many runs to simulate at once: bounded by cache and by the memory of the pairs' state."""
+    numbers = 8 if config.variance == "known" else 16
+    levels = config.most_releases.bit_length() if config.counter == "pm2" else 5 * (config.counter == "toeplitz")
+    numbers += levels * (1 if config.variance == "known" else 7)
+    numbers += config.most_releases if config.weights == "gls" else 0
+    per_run = 8 * numbers * config.agents * (config.agents - 1)
+    together = 1 if config.schedule == "restricted_round_robin" else min(_TOGETHER, config.agents - 1)
+    return max(1, min(config.runs, _COLUMNS // (config.agents * together), _PAIR_BYTES // per_run))
+
+
+def _simulate_chunk(config: SimulationConfig, runs: range) -> RunErrors:
+    simulated = Simulated.draw(config, runs)
+    population = simulated.population
+    classes = schedule_same_class(population.label) if population.exact_classes else None
+    agents = simulated_pairwise_agents(config, runs=len(runs), variance=population.variance, classes=classes)
+    errors = RunErrors.empty(len(config.checkpoints), len(runs))
+    room = [np.empty((_BLOCK, len(runs), config.agents)) for _ in range(3)]
+    done = 0
+    for i, checkpoint in enumerate(config.checkpoints):
+        while done < checkpoint:
+            steps = min(_BLOCK, checkpoint - done)
+            _run_block(config, agents, simulated, steps, room)
+            done += steps
+        _score(config, agents, population, classes, errors, i)
+    return errors
+
+
+def _run_block(
+    config: SimulationConfig, agents: PairwiseAgents, simulated: Simulated, steps: int, room: list[Floats]
+) -> None:
+    stddev = agents.settings.fresh_variance**0.5
+    data = simulated.samples(steps, room[0])
+    noise = simulated.unit_noise(steps, config.noise, room[1])
+    noise *= stddev
+    second = None
+    if config.variance == "released":
+        second = simulated.unit_noise(steps, config.noise, room[2])
+        second *= stddev * 2 * config.half_width  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
+    agents.steps(data, noise, second)
+
+
+def _score(  # noqa: PLR0917
+    config: SimulationConfig,
+    agents: PairwiseAgents,
+    population: SimulatedUsers,
+    classes: Bools | None,
+    errors: RunErrors,
+    i: int,
+) -> None:
+    """Fill in row i: the errors of all runs of the chunk now."""
+    value, variance = agents.estimate()
+    truth, own = population.mean, agents.own_mean
+    error = value - truth
+    errors.mse[i] = (error**2).mean(axis=1)
+    errors.local[i] = ((own - truth) ** 2).mean(axis=1)
+    errors.ideal[i] = ((population.ideal(own) - truth) ** 2).mean(axis=1)
+    width = float(ndtri((1 + config.level) / 2)) * np.sqrt(variance)
+    errors.coverage[i] = (np.abs(error) <= width).mean(axis=1)
+    if classes is not None:
+        oracle, _ = agents.estimate(classes)
+        errors.oracle[i] = ((oracle - truth) ** 2).mean(axis=1)
+        errors.type1[i], errors.type2[i] = _membership_errors(agents.accepted, classes, len(truth))
+
+
+def _membership_errors(accepted: Bools, classes: Bools, runs: int) -> tuple[Floats, Floats]:
+    """Return, by run, the share of pairs of one class that are rejected, and of other pairs that are accepted.
+
+    Examples
+    --------
+    >>> accepted, classes = np.array([[True, False, True, True]]), np.array([[True, True, False, True]])
+    >>> [share.tolist() for share in _membership_errors(accepted, classes, 1)]
+    [[0.3333333333333333], [1.0]]
+    """
+
+    def by_run(pairs: Bools) -> Ints:
+        counts: Ints = pairs.reshape(len(pairs), runs, -1).sum(axis=(0, 2))
+        return counts
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        type1 = by_run(classes & ~accepted) / by_run(classes)
+        type2 = by_run(accepted & ~classes) / by_run(~classes)
+    return type1, type2

@@ -1,4 +1,0 @@
-"""What a user runs or puts into a pipeline: the command line and, with the extra `beam`, Apache Beam transforms."""
-
-if __name__ != "meanstream.pipelines":
-    raise ImportError(f"{__name__} is a link for readers of the code: import meanstream.pipelines instead")

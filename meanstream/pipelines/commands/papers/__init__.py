@@ -1,1 +1,0 @@
-"""Commands that simulate and reproduce what the papers say."""

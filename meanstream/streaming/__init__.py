@@ -1,8 +1,0 @@
-"""The embedded engine: events, sources, sinks, ledger and snapshot store around the operators, in one process."""
-
-import logging
-
-if __name__ != "meanstream.streaming":
-    raise ImportError(f"{__name__} is a link for readers of the code: import meanstream.streaming instead")
-
-logging.getLogger("meanstream").addHandler(logging.NullHandler())  # who wants our records says where to

@@ -1,0 +1,1 @@
+"""How samples of one agent depend on each other: blocks, pairs and their energies."""

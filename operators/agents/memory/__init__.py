@@ -1,0 +1,1 @@
+"""Memories that forget: half-lives and windows of an agent's samples."""

@@ -1,0 +1,257 @@
+"""The sums of agents that forget: what each keeps of its own samples, and what it has released of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from meanstream.operators.agents.change_tests import OwnChanges
+from meanstream.operators.agents.memory.decay import DecayedSums, ReleasedSums
+from meanstream.operators.agents.own_moments import OwnMoment
+from meanstream.operators.agents.release_times import Every
+from meanstream.operators.agents.vote_of_spread import SpreadVote
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.records import Floats, Ints, OwnSamples
+
+SQUARES_BASE = np.int64(1) << 62
+"""Sums of squares are kept exactly, in two words of this base."""
+SUMS = "sums_"
+"""Of columns with the state of the noised sums."""
+REFLECTED = 0.9
+"""Part of a release that must be of samples since its agent's newest change; with less, the agent is ahead of it."""
+_OWN = {
+    "weight": "own_weight",
+    "squared_weight": "own_squared_weight",
+    "total": "kept_total",
+    "squares": "kept_squares",
+}
+_BEFORE = "before_"
+"""Of the same columns, for what lies before the newest change: it may turn out that there was none."""
+Columns = dict[str, np.ndarray]
+
+
+class SumsNow(NamedTuple):
+    """Private: exact sums of all samples of some agents so far, in grid units; squares around the middle."""
+
+    number: Ints
+    total: Ints
+    squares_high: Ints
+    squares_low: Ints
+
+    @property
+    def moment(self) -> OwnMoment:
+        """The same for a test of changes."""
+        squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
+        return OwnMoment(self.number, self.total, np.asarray(squares, np.float64))
+
+
+class Outlook(NamedTuple):
+    """Public: sums of the weights of what releases will hold, of their squares, and variance of the noise in sums."""
+
+    weight: Floats
+    squared_weight: Floats
+    variance: Floats
+
+
+class WeighedSamples(NamedTuple):
+    """Private: samples of some agents with their weights.
+
+    Attributes
+    ----------
+    weight, squared_weight : float array
+        Sums of the weights and of their squares.
+    total, squares : float array
+        Weighed sums of the samples less the middle of the grid, and of the squares of that.
+    """
+
+    weight: Floats
+    squared_weight: Floats
+    total: Floats
+    squares: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSums:
+    """Columns of agents whose samples weigh less with every release that follows.
+
+    Parameters
+    ----------
+    sums : DecayedSums
+        What is released.
+    times : Every or None
+        The schedule if releases are at turns of event time, which an agent may let pass.
+    grid : FixedPoint
+        Of the samples.
+    vote : SpreadVote or None
+        The votes on what a sample varies by, if there are any.
+
+    Notes
+    -----
+    **Privacy.** Columns that begin with `told_` or `sums_` are public, but `sums_noise` and `sums_buffers`; the rest is
+    private to the agent. An agent's own samples have the weights of its releases: those since the newest one count
+    wholly, and the others as they will in the next one. So what is known of it does not depend on when a turn was
+    closed, or on batches. What lies before a change of its own mean (`OwnChanges`) is left out.
+    """
+
+    sums: DecayedSums
+    times: Every | None
+    grid: FixedPoint
+    vote: SpreadVote | None = None
+
+    def columns(self, n: int) -> Columns:
+        """State of `n` agents that have seen nothing."""
+        ints = ("marked_total", "turn", "told_count", "told_total")
+        reals = ("own_weight", "own_squared_weight", "kept_total", "kept_squares", "told_variance")
+        return {
+            **{name: np.zeros(n, np.int64) for name in ints},
+            **{name: np.zeros(n) for name in (*reals, *(_BEFORE + own for own in _OWN.values()))},
+            **{SUMS + name: column for name, column in self.sums.init(n).items()},
+            **self.changes.columns(n),
+        }
+
+    @property
+    def changes(self) -> OwnChanges:
+        """Private: what tests each agent's own mean."""
+        return OwnChanges(self.grid.span // 2)
+
+    def outlook(self, count: Ints) -> Outlook:
+        """Public: what releases after these numbers of samples will hold of a mean that stays, in grid units."""
+        index = np.arange(1, len(count) + 1)
+        sums, decays = np.zeros((2, len(count))), self.sums.decay(index)
+        for k, more in enumerate(np.diff(count, prepend=0)):
+            past = sums[:, k - 1] * [decays[k], decays[k] ** 2] if k else np.zeros(2)
+            sums[:, k] = past + more
+        return Outlook(sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance)
+
+    def effective(self, index: Ints, weight: Floats, squared_weight: Floats, more: Floats) -> Floats:
+        """Public: own samples of equal weight before this release, of those of the last one and some more."""
+        decay = self.sums.decay(index)
+        weight = decay * weight + more
+        return np.asarray(weight * weight / np.maximum(decay * decay * squared_weight + more, 1.0))
+
+    def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> None:
+        """Ask of some agents at the end of a block whether their own mean has changed; leave out what was before."""
+        tested = self.changes.test(rows, agent, now)
+        who = agent[tested.undone]
+        for name in _OWN.values():
+            rows[name][who] += rows[_BEFORE + name][who]
+        who = agent[tested.changed]
+        before = self._added(rows, who, tested.since, 1.0)
+        for name, column in _OWN.items():
+            rows[_BEFORE + column][who] = getattr(before, name)
+            rows[column][who] = 0.0
+        tested.since.put(rows, "marked", who)
+
+    def release(
+        self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats
+    ) -> ReleasedSums:
+        """Release once for each of some agents.
+
+        Parameters
+        ----------
+        rows : dict
+            The agents' state; `released_count` is that of the release before.
+        agent, index : int array, shape (m,)
+            Distinct agents, and the number of this release of each.
+        now : SumsNow
+            Of their samples in this release.
+        turn : int array, shape (m,)
+            The turn of event time that the release closes.
+        fresh : float array, shape (m,)
+            One draw each.
+        """
+        state = {name: rows[SUMS + name] for name in self.sums.init(0)}
+        waited = self._waited(rows, agent, turn)
+        decay = self.sums.decay(index, waited)
+        kept = self._added(rows, agent, now.moment, decay)
+        told = self.sums.release(
+            state,
+            agent,
+            index=index,
+            count=now.number - rows["released_count"][agent],
+            total=now.total - rows["marked_total"][agent],
+            fresh=fresh,
+            waited=waited,
+            sample=sample_bound(rows, agent, self.vote, self.grid),
+        )
+        now.moment.put(rows, "marked", agent)
+        said: Columns = {
+            "told_count": told.count,
+            "told_total": told.total,
+            "told_variance": told.variance,
+            "turn": turn,
+            "marked_total": now.total,
+        }
+        for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
+            rows[name][agent] = values
+        some = np.flatnonzero(rows[_BEFORE + _OWN["weight"]][agent])  # few: the others have seen no change
+        for name in _OWN.values():
+            past = decay[some] * decay[some] if name == "own_squared_weight" else decay[some]
+            rows[_BEFORE + name][agent[some]] *= past
+        return told
+
+    def own(self, rows: Columns, agent: Ints) -> OwnSamples:
+        """Private: the samples of some agents, weighed; for that agent only.
+
+        `count` is the effective number of samples, rounded down, in which sums of deviations are stated.
+        """
+        kept, grid = self._weighed(rows, agent), self.grid
+        some = kept.weight > 0
+        weight = np.where(some, kept.weight, 1.0)
+        mean = kept.total / weight
+        effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
+        effective = np.floor(effective + 1e-6)
+        deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+        value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+        released = rows[SUMS + "weight"][agent] - self.sums.left_out(rows[SUMS + "change_past"][agent])
+        return OwnSamples(
+            agent=agent,
+            count=effective.astype(np.int64),
+            mean=value,
+            squared_deviations=np.asarray(deviations),
+            ahead=rows["own_weight"][agent] < REFLECTED * released,
+        )
+
+    def begin(self, rows: Columns, agent: Ints) -> Ints:
+        """Private: how many samples of some agents came before the newest change of their own mean."""
+        return np.asarray(rows["own_start_number"][agent], np.int64)
+
+    def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
+        """Weigh all samples of some agents as their next release will, if there are new ones."""
+        names = ("count", "total", "squares_high", "squares_low")
+        now = SumsNow(*(rows[name][agent] for name in names))
+        turn = rows["turn"][agent]
+        if self.times is not None:
+            seen = np.where(rows["count"][agent] > 0, rows["seen"][agent], 0.0)
+            turn = self.times.turn(seen)
+        decay = self.sums.decay(rows["released"][agent] + 1, self._waited(rows, agent, turn))
+        kept = self._added(rows, agent, now.moment, decay)
+        new = now.number > rows["released_count"][agent]
+        return WeighedSamples(*(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields))
+
+    def _waited(self, rows: Columns, agent: Ints, turn: Ints) -> Ints | None:
+        """Count the turns that went by since the release before without one."""
+        if self.times is None:
+            return None
+        return np.where(rows["released"][agent] > 0, np.maximum(turn - rows["turn"][agent] - 1, 0), 0)
+
+    def _added(self, rows: Columns, agent: Ints, now: OwnMoment, decay: Floats | float) -> WeighedSamples:
+        """Decay what was kept, add what there is between the mark and another moment."""
+        mark = OwnMoment.of(rows, "marked", agent)
+        number, squares = now.number - mark.number, now.squares - mark.squares
+        total = now.total - mark.total - number * (self.grid.span // 2)
+        return WeighedSamples(
+            weight=decay * rows["own_weight"][agent] + number,
+            squared_weight=decay * decay * rows["own_squared_weight"][agent] + number,
+            total=decay * rows["kept_total"][agent] + total,
+            squares=decay * rows["kept_squares"][agent] + squares,
+        )
+
+
+def sample_bound(rows: Columns, agent: Ints, vote: SpreadVote | None, grid: FixedPoint) -> Floats:
+    """Public: what a sample varies by at most: by the agent's own votes, or by the bounds (Popoviciu)."""
+    if vote is None:
+        return np.full(len(agent), grid.span**2 / 4)
+    return vote.variance_bound(rows["vote_noised"][agent])

@@ -1,0 +1,177 @@
+"""What one call of `Agents` has released: public columns, collected piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.person_limits import Fates
+from meanstream.operators.records import (
+    Floats,
+    Ints,
+    ReleaseColumns,
+    Words,
+    records_without_columns,
+    records_without_votes,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBatch:
+    """What one call released: public columns, the input version of each (a keyed digest) and its event time.
+
+    `exhausted` lists the agents that made the last release of their horizon in this call. `fates` says of each sample
+    that was given whether it counts (`meanstream.operators.agents.person_limits`); None if all of them do. `before` has what
+    these agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of each release,
+    with a memory that forgets, whether the mean behind it has changed (`meanstream.operators.agents.released_change_tests`),
+    and `since` the number of the release after which its sum begins; both are without entries otherwise.
+    """
+
+    releases: ReleaseColumns
+    version: Words
+    time: Floats
+    exhausted: Ints
+    fates: Fates | None = None
+    before: ReleaseColumns = field(default_factory=lambda: ReleaseColumns.joined([]))
+    drift: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    since: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclass(slots=True)
+class PendingReleases:
+    """Releases collected during one call, in pieces."""
+
+    agent: list[Ints] = field(default_factory=list)
+    index: list[Ints] = field(default_factory=list)
+    count: list[Ints] = field(default_factory=list)
+    total: list[Ints] = field(default_factory=list)
+    votes: list[Ints] = field(default_factory=list)
+    histogram: list[Ints] = field(default_factory=list)
+    version: list[Words] = field(default_factory=list)
+    time: list[Floats] = field(default_factory=list)
+    variance: list[Floats] = field(default_factory=list)
+    before: list[ReleaseColumns] = field(default_factory=list)
+    drift: list[Ints] = field(default_factory=list)
+    since: list[Ints] = field(default_factory=list)
+
+    def add(
+        self,
+        *,
+        agent: Ints,
+        index: Ints,
+        count: Ints,
+        total: Ints,
+        votes: Ints,
+        histogram: Ints,
+        version: Words,
+        time: Floats,
+        variance: Floats | None = None,
+        drift: Ints | None = None,
+        since: Ints | None = None,
+    ) -> None:
+        """Note one release of each of some agents."""
+        if drift is not None and since is not None:
+            self.drift.append(drift)
+            self.since.append(since)
+        self.agent.append(agent)
+        self.index.append(index)
+        self.count.append(count)
+        self.total.append(total)
+        self.votes.append(votes)
+        self.histogram.append(histogram)
+        self.version.append(version)
+        self.time.append(time)
+        if variance is not None:
+            self.variance.append(variance)
+
+    def collect(self, settings: AgentsSettings) -> ReleaseBatch:
+        """Give all of them in the order of time, agent and number."""
+        if not self.agent:
+            none, nothing = np.zeros(0, np.int64), np.zeros(0)
+            votes = records_without_votes() if settings.vote is None else settings.vote.columns(0)["vote_noised"]
+            histogram = settings.histogram
+            told = records_without_columns() if histogram is None else histogram.columns(0)["histogram_noised"]
+            return ReleaseBatch(
+                releases=released_columns(
+                    settings,
+                    agent=none,
+                    index=none,
+                    count=none,
+                    total=none,
+                    votes=votes,
+                    histogram=told,
+                    variance=nothing,
+                ),
+                version=np.zeros(0, np.uint64),
+                time=nothing,
+                exhausted=none,
+            )
+        agent, index, time = np.concatenate(self.agent), np.concatenate(self.index), np.concatenate(self.time)
+        order = _order(time, agent, index)
+
+        def ordered(parts: list[Any]) -> Any:
+            return np.concatenate(parts)[order] if parts else np.zeros(0, np.int64)
+
+        return ReleaseBatch(
+            releases=released_columns(
+                settings,
+                agent=agent[order],
+                index=index[order],
+                count=ordered(self.count),
+                total=ordered(self.total),
+                votes=records_without_votes() if settings.vote is None else ordered(self.votes),
+                histogram=ordered(self.histogram),
+                variance=ordered(self.variance) if self.variance else None,
+            ),
+            version=ordered(self.version),
+            time=time[order],
+            exhausted=agent[order][index[order] == settings.horizon],
+            before=self._before(agent, index),
+            drift=ordered(self.drift),
+            since=ordered(self.since),
+        )
+
+    def _before(self, agent: Ints, index: Ints) -> ReleaseColumns:
+        """Give what was the newest before all of these releases."""
+        every = ReleaseColumns.joined(self.before)
+        if not len(every):
+            return every
+        first = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, agent, index)
+        return every.take(every.index < first[every.agent])
+
+
+def _order(time: Floats, agent: Ints, index: Ints) -> slice | Ints:
+    """Order by time, agent and number; those of one moment most often are in order."""
+    if time[0] == time[-1] and (time == time[0]).all() and (agent[1:] > agent[:-1]).all():
+        return slice(None)
+    return np.lexsort((index, agent, time))
+
+
+def released_columns(
+    settings: AgentsSettings,
+    *,
+    agent: Ints,
+    index: Ints,
+    count: Ints,
+    total: Ints,
+    votes: Ints,
+    histogram: Ints,
+    variance: Floats | None = None,
+) -> ReleaseColumns:
+    """Public: noised sums as released means, each with the variance of its noise; that of its sum where it is given."""
+    n = np.maximum(count, 1)
+    per_sum = settings.sum_variance(np.maximum(index, 1)) if variance is None else variance
+    return ReleaseColumns(
+        agent=agent,
+        index=index,
+        count=count,
+        total=total,
+        votes=votes,
+        histogram=histogram,
+        mean=settings.grid.mean(total, n),
+        noise_variance=per_sum * settings.grid.resolution**2 / n.astype(np.float64) ** 2,
+    )

@@ -1,0 +1,291 @@
+"""Public: releases to the shards of their agents, everyone's newest one kept there, and what all of them show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import BytesCoder
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.own_histogram import HistogramColumns
+from meanstream.operators.agents.release_checks import PossibleReleases
+from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms
+from meanstream.operators.records import ReleaseColumns, records_without_votes
+from meanstream.pipelines.beam.agents.agents_coders import (
+    AgentReleasesCoder,
+    ForShardCoder,
+    PartialReleasesCoder,
+    packed_releases_number,
+)
+from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.by_shard import releases_shards, releases_taken, releases_to_shards
+from meanstream.pipelines.beam.agents.journal import StateJournal
+from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
+from meanstream.pipelines.beam.agents.population_event import PartialReleases
+from meanstream.pipelines.beam.agents.split_agents import NOTES
+from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
+from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting
+from meanstream.pipelines.beam.element_types.beam_samples import BATCH, RememberedWords
+from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
+from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
+from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.events.wire import Release
+from meanstream.streaming.sources.received_releases import is_received_counted, received_release_columns
+
+
+class ReleasesByShard(Step):
+    """Public: releases of our own windows to the shards of their agents; `TypeError` for anything else."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin without agents."""
+        self._words, self._coder = RememberedWords(), AgentReleasesCoder()
+
+    def process(self, element: AgentReleases) -> Iterator[tuple[int, Packed]]:
+        """Split a batch."""
+        if not isinstance(element, AgentReleases):
+            raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
+        yield from releases_to_shards(element, self._words, self._coder, self._shards)
+
+
+class ReceiveReleases(Step):
+    """Public: releases from anywhere, single or in batches, to the shards of their agents, by their event time.
+
+    A note of each window that occurs, with the newest event time in it, goes to `NOTES`. What cannot have been made is
+    left out and counted by reason (`rejected_too_precise`...).
+    """
+
+    def __init__(
+        self, settings: AgentsSettings, windows: AgentWindows, shards: int, *, max_samples: int | None = None
+    ) -> None:
+        self._settings = settings
+        self._windows = windows
+        self._shards = shards
+        self._max_samples = max_samples
+
+    def setup(self) -> None:
+        """Begin without agents."""
+        self._words, self._coder = RememberedWords(), AgentReleasesCoder()
+        self._possible = PossibleReleases(self._settings, max_samples=self._max_samples)
+
+    def start_bundle(self) -> None:
+        """Begin without releases."""
+        self._events: list[Release] = []
+        self._first: Timestamp | None = None
+
+    def process(self, element: Release | AgentReleases, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
+        """Take a release, or a batch of them."""
+        self._first = time if self._first is None or time < self._first else self._first
+        if isinstance(element, AgentReleases):
+            return self._received(element, time)
+        if not isinstance(element, Release):
+            raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
+        self._events.append(element)
+        return self._flush() if len(self._events) >= BATCH else None
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Split the rest."""
+        return map(intake_in_global_window, self._flush())
+
+    def _flush(self) -> Iterator[Any]:
+        events, first = self._events, self._first
+        self.start_bundle()
+        if first is None:  # nothing came
+            return
+        for batch in gather_releases(events, self._settings):
+            yield from self._received(batch, first)
+
+    def _received(self, batch: AgentReleases, first: Timestamp) -> Iterator[Any]:
+        reasons = self._possible.reasons(batch.releases)
+        for reason, count in zip(*np.unique(reasons[reasons != ""], return_counts=True), strict=True):
+            metric_counter("rejected_", str(reason)).inc(int(count))
+        releases = _with_own_bins(batch.releases, self._settings)
+        batch = replace(batch, words=self._words.of(batch.names.to_pylist()), releases=releases)
+        batch = releases_taken(batch, reasons == "")
+        number, shards = self._windows.number(batch.time), releases_shards(batch, self._words, self._shards)
+        for window in np.unique(number).tolist():
+            inside = releases_taken(batch, number == window, number=window)
+            for part in releases_to_shards(inside, self._words, self._coder, self._shards):
+                yield with_window_time(first, part)
+        for note in ticks_noted(batch.time, shards[batch.releases.agent], self._windows):
+            yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+
+
+class GatherShard(Step):
+    """Public: keeps the newest release of every agent of a shard; tells at the end of a window what has changed."""
+
+    MADE = MADE
+    WAITING = BagStateSpec("waiting", BytesCoder())
+    TICKS = BagStateSpec("ticks", BytesCoder())
+    LATEST = ReadModifyWriteStateSpec("latest", BytesCoder())
+    CHANGES = BagStateSpec("changes", BytesCoder())
+    HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
+    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
+    DUE = TimerSpec("gather", TimeDomain.WATERMARK)
+
+    def __init__(
+        self,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        windows: AgentWindows,
+        owner: StateOwner,
+        *,
+        shards: int = 1,
+    ) -> None:
+        self._settings = settings
+        self._options = options
+        self._windows = windows
+        self._owner = owner
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin without agents."""
+        self._coder, self._releases, self._partial = ForShardCoder(), AgentReleasesCoder(), PartialReleasesCoder()
+        self._mark = self._owner.mark()
+        self._words = RememberedWords()
+        self._told: set[int] = set()  # shards whose state has been told
+        self._known: dict[int, tuple[bytes, LatestOfShard]] = {}
+
+    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
+        self,
+        element: tuple[int, Packed | Tick],
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        timer: Any = beam.DoFn.TimerParam(DUE),
+        state: Any = beam.DoFn.StateParam(LATEST),
+        head: Any = beam.DoFn.StateParam(HEAD),
+        made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+    ) -> None:
+        """Keep releases until their window has ended."""
+        self._mark.claim(made, waiting, ticks, state, head)
+        turns = self._turns(ticks, target, timer)
+        keep_waiting(element[1], waiting, turns)
+        if isinstance(element[1], Packed):  # a release is its own tick
+            turns.keep(Tick(packed_releases_number(element[1].encoded), -np.inf))
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    @discreet_step
+    def gather(  # noqa: PLR0917 - all of the state
+        self,
+        key: int = beam.DoFn.KeyParam,
+        time: Any = beam.DoFn.TimestampParam,
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        state: Any = beam.DoFn.StateParam(LATEST),
+        changes: Any = beam.DoFn.StateParam(CHANGES),
+        head: Any = beam.DoFn.StateParam(HEAD),
+        made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+        timer: Any = beam.DoFn.TimerParam(DUE),
+    ) -> Iterator[TimestampedValue]:
+        """Take the releases of the windows that have ended in, and tell."""
+        self._mark.claim(made, waiting, ticks, state, head)
+        due = self._turns(ticks, target, timer).take(time)
+        if not due:
+            return
+        number = due[-1].number
+        batches = self._take(waiting, number)
+        if not batches and key in self._told:
+            return
+        journal = StateJournal(state, changes, head)
+        shard = self._shard(key, journal)
+        changed = shard.changed(batches, self._words.of)
+        self._told.add(key)
+        if changed is None:
+            return
+        old, new = map(PersonalEstimates(self._settings, self._options).summarize, changed)
+        told = PartialReleases(
+            summary=new,
+            before=old if old.n else None,
+            pools={key: shard.pool},
+            turns={key: shard.turns},
+            number=number,
+            histograms=self._histograms(shard, changed[1]),
+        )
+        shard.save(journal)
+        self._known[key] = journal.mark, shard
+        yield with_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
+
+    def _shard(self, key: int, journal: StateJournal) -> LatestOfShard:
+        """Make the shard of its state; one whose state is still that which it wrote is as it was."""
+        known = self._known.pop(key, None)  # until it is written again it is not to be found
+        if known is not None and known[0] == journal.mark:
+            return known[1]
+        return LatestOfShard(self._settings, *journal.read())
+
+    def _histograms(self, shard: LatestOfShard, now: ReleaseColumns) -> HistogramColumns | None:
+        return None if self._settings.histogram is None else newest_histograms(now, shard.agents, self._shards)
+
+    def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
+        """Take the releases of windows up to a number out of a bag."""
+        taken, encoded = [], list(waiting.read())
+        waiting.clear()
+        for one in encoded:
+            batch = self._releases.decode(one)
+            if batch.number <= number:
+                taken.append(batch)
+            else:
+                waiting.add(one)
+        return taken
+
+    def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
+        return WaitingTurns(ticks, target, timer, self._coder, self._windows.gathered)
+
+
+def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator[AgentReleases]:
+    """Single releases as batches: those that were made as the settings say, and others."""
+    if not events:
+        return
+    held = [event for event in events if is_received_counted(event)]
+    if len(held) < len(events):
+        metric_counter("rejected_", "malformed").inc(len(events) - len(held))
+    events = held
+    columns = received_release_columns(events, 0 if settings.histogram is None else settings.histogram.bins)
+    alike = (columns["epsilon"] == settings.epsilon) & (columns["delta"] == settings.delta)
+    alike &= columns["tuned"] == (settings.mode == "tuned")
+    coded = pa.array([event.agent for event in events], pa.string()).dictionary_encode()
+    agent = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    names = ("index", "count", "total", "mean", "noise_variance", "votes", "histogram")
+    releases = ReleaseColumns(agent=agent, **{name: columns[name] for name in names})
+    if settings.vote is None:
+        releases = replace(releases, votes=records_without_votes())
+    else:
+        releases = releases.with_votes(alike & settings.vote.possible(releases, columns["vote_variance"]))
+    if settings.histogram is not None:
+        possible = settings.histogram.possible_of(releases, columns["histogram_variance"])
+        releases = releases.with_histograms(alike & possible)
+    batch = AgentReleases(
+        names=coded.dictionary.cast(pa.large_string()),
+        number=0,
+        releases=releases,
+        time=columns["time"],
+    )
+    for flag in (True, False):
+        if np.any(alike == flag):
+            yield releases_taken(batch, alike == flag, alike=flag)
+
+
+def _with_own_bins(releases: ReleaseColumns, settings: AgentsSettings) -> ReleaseColumns:
+    """Leave out histograms that have other bins than ours."""
+    width = 0 if settings.histogram is None else 2 + settings.histogram.bins
+    if releases.histogram.shape[1] == width:
+        return releases
+    return replace(releases, histogram=np.zeros((len(releases), width), np.int64))

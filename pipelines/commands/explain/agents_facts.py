@@ -1,0 +1,293 @@
+"""`meanstream explain agents`: what agents protect, by which mechanisms, and who sees what."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.agents.release_times import Counts
+from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
+from meanstream.operators.collaboration.anytime_intervals import valid_coverage
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.records import VOTE_BINS, Ints
+from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
+from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
+from meanstream.pipelines.commands.explain.explain_histogram import explain_histogram, explain_histogram_lines
+from meanstream.pipelines.commands.explain.explain_odds import (
+    explain_errors_of_agents,
+    explain_errors_of_agents_lines,
+    explain_odds_lines,
+    explain_odds_of_agents,
+)
+from meanstream.pipelines.commands.explain.explain_registry import print_registry_record, registry_record_of_agents
+from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines, explain_unit_name
+from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.option_errors import refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.operators.agents.memory.kept_sums import KeptSums
+    from meanstream.operators.agents.memory.window import KeptWindow
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+
+ENDLESS_SHOWN = 100
+"""Release by which noise that has a limit is near it."""
+
+
+def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
+    """Print the facts, as a record of the registry of deployments if that is requested."""
+    with refusing_options():
+        settings = options.settings()
+        collaboration = explain_command_collaboration(replace(options, mode=settings.mode), settings)
+    facts = {**explain_command_privacy(settings, options.asked_quantiles), "collaboration": collaboration}
+    if registry:
+        print_registry_record(registry_record_of_agents(facts), as_json=options.json)
+    elif options.json:
+        print_options_json(facts)
+    else:
+        sys.stdout.write(explain_command_text(facts))
+
+
+def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ...] | None = None) -> dict[str, Any]:
+    """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
+    unit, releases, odds = explain_unit_facts(settings), _releases(settings), explain_odds_of_agents(settings)
+    return {
+        "answer": explain_answer(
+            settings.privacy_unit,
+            "everyone else together",
+            f"({settings.epsilon:g}, {settings.delta:g})",
+            odds,
+            per_person=settings.per_person,
+        ),
+        "name": settings.name,
+        "mode": settings.mode,
+        "privacy_unit": settings.privacy_unit,
+        "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)"
+        if settings.per_person is None
+        else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
+        "estimand": "each agent's long-run mean: what its own mean approaches as samples go on"
+        if settings.memory == "forever"
+        else "each agent's level at present, as its memory weighs samples",
+        "unit": unit,
+        "odds": odds,
+        "public": "names of agents, numbers and times of their samples, validity of records"
+        + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
+        "bounds": _bounds(settings),
+        "mechanism": _mechanism(settings),
+        "releases": releases,
+        "by_epsilon": explain_errors_of_agents(settings, _releases),
+        "votes": _votes(settings),
+        "histogram": explain_histogram(settings, quantiles),
+        "total": {
+            "epsilon": settings.epsilon,
+            "delta": settings.delta,
+            "epsilon_with_numerics": settings.epsilon + settings.numeric_slack,
+            "over": "all releases of an agent together, over the life of its stream",
+            "after": "no end: the total influence of a sample on all future releases is bounded, and paid for once"
+            if settings.most_releases is None
+            else f"release {settings.horizon} an agent stops with a budget event",
+        },
+        "who_sees_what": {
+            "the engine and its store": "raw samples while they are processed, exact sums (hosted deployment)",
+            "an agent": "its own estimate, which contains its raw mean, and everything public",
+            "everyone": "releases, the fitted population, budget events, redacted dead letters",
+        },
+    }
+
+
+def _bounds(settings: AgentsSettings) -> dict[str, Any]:
+    grid = settings.grid
+    return {
+        "lower": settings.lower,
+        "upper": settings.upper,
+        "values_outside": "are clipped",
+        "resolution": grid.resolution,
+        "sensitivity": (settings.upper - settings.lower) * (settings.per_person or 1),
+        "sensitivity_in_grid_units": grid.span * (settings.per_person or 1),
+    }
+
+
+def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
+    counter, fresh = settings.mechanism, settings.fresh
+    return {
+        "counter": counter.name,
+        "horizon": settings.most_releases,
+        "column_norm": counter.l2_sensitivity,
+        "levels": getattr(counter, "levels", None),
+        "noise": settings.noise,
+        "calibration": settings.calibration if settings.noise == "gaussian" else None,
+        "stddev_of_a_fresh_draw": float(fresh.variance) ** 0.5 * settings.grid.resolution,
+        "published": "the noisy integer sum on the grid",
+        "tail_delta": fresh.tail_delta,
+        "epsilon_slack": fresh.epsilon_slack,
+        "noise_source": "keyed: a function of the secret, the agent, the release and its exact input",
+    }
+
+
+def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
+    """Describe the part of the budget that shows how much samples vary."""
+    if settings.vote is None:
+        return None
+    return {
+        "share": settings.spread_share,
+        "what": f"distances |x - x'| of pairs of an agent's samples, counted in {VOTE_BINS} bins",
+        "when": f"with each release of {FACTOR} times the samples of the agent's last vote",
+        "sensitivity": PAIR_SENSITIVITY * (settings.per_person or 1),
+        "noise_stddev_of_a_bin": settings.vote.noise.stddev,
+        "total": "means, votes and histograms together are the total above"
+        if settings.histogram_share
+        else "means and votes together are the total above",
+    }
+
+
+def _releases(settings: AgentsSettings) -> dict[str, Any]:
+    """Noise of the first releases; of a mean, so it can be held against the spread of the data."""
+    import numpy as np
+
+    times, counter = settings.times, settings.mechanism
+    last = settings.most_releases or ENDLESS_SHOWN
+    shown = np.unique(np.minimum([1, 2, 5, 10, 20, last], last))
+    result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+    if settings.kept is not None:
+        return result | _forgetting(settings, settings.kept, shown)
+    stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
+    result["noise_stddev_of_the_sum"] = stddev
+    if isinstance(times, Counts):
+        result["count"] = times.at(shown)
+        result["noise_stddev_of_the_mean"] = stddev / result["count"]
+    return result
+
+
+def _forgetting(settings: AgentsSettings, kept: KeptSums | KeptWindow, shown: Ints) -> dict[str, Any]:
+    """Noise of the first releases of an agent that is there at each turn, and of a late one."""
+    import numpy as np
+
+    found: dict[str, Any] = {"memory": settings.memory}
+    times, index = settings.times, np.arange(1, int(shown[-1]) + 1)
+    count = times.at(index) if isinstance(times, Counts) else index
+    weight, _, variance = kept.outlook(count)
+    stddev = np.sqrt(variance[shown - 1]) * settings.grid.resolution
+    found["noise_stddev_of_the_sum"] = stddev
+    if isinstance(times, Counts):
+        found["count"] = count[shown - 1]
+        found["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
+    return found
+
+
+def _promise(options: AgentsOptions) -> str:
+    """Say what intervals promise."""
+    if options.coverage == "pointwise":
+        return (
+            f"{100 * options.level:g} % of them hold at each moment, but not all together: "
+            "coverage anytime is for repeated looks"
+        )
+    return (
+        f"for {100 * options.level:g} % of agents all intervals of the mean hold together, however often one looks;"
+        " quantiles stay pointwise"
+    )
+
+
+def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
+    """Say how agents learn of one another, and what it costs."""
+    options.engine_options()
+    valid_coverage(options.coverage, settings.memory)
+    name = options.collaboration_name
+    declared = options.declared_covariates
+    make_collaboration(
+        name,
+        lower=settings.lower,
+        upper=settings.upper,
+        covariates=None if declared is None else declared.design,
+    )
+    covariates = explain_covariates(declared)
+    known = {
+        "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
+        "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
+        "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
+        "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+        "none": "every agent alone",
+    }
+    return {
+        "method": name,
+        "estimate": known[name],
+        "cost": "none: it reads public releases, and the raw mean of an agent only enters its own estimate",
+        "level": options.level,
+        "coverage": options.coverage,
+        "intervals": _promise(options),
+        **({} if covariates is None else {"covariates": covariates}),
+        "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
+    }
+
+
+def explain_command_text(facts: dict[str, Any]) -> str:
+    """Write the same facts for reading."""
+    bounds, mechanism, releases, total, unit = (facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit"))
+    lines = [
+        *explain_answer_lines(facts["answer"]),
+        explain_unit_name(facts["name"]),
+        f"mode            {facts['mode']}",
+        f"estimated       {facts['estimand']}",
+        f"neighboring     {facts['neighboring']}",
+        f"public          {facts['public']}",
+        f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: {total['over']}",
+        f"                with rounding errors of float64, epsilon is at most {total['epsilon_with_numerics']:.9g};"
+        " delta covers cut tails",
+        f"                after {total['after']}",
+        *explain_unit_lines(unit, total["delta"]),
+        *explain_odds_lines(facts["odds"]),
+        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
+        f" sensitivity of a sum {bounds['sensitivity']:g}"
+        f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
+        f"counter         {mechanism['counter']}, "
+        + ("no end of releases," if mechanism["horizon"] is None else f"at most {mechanism['horizon']} releases,")
+        + f" column norm {mechanism['column_norm']:.4g}",
+        f"noise           {mechanism['noise']}"
+        + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
+        + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",
+        f"                {mechanism['noise_source']}; {mechanism['published']} is published",
+        f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
+        f" epsilon {mechanism['epsilon_slack']:.1e}",
+        f"releases        {releases['schedule']}"
+        + (
+            f"; memory {releases['memory']}: older samples {_weigh(releases['memory'])}" if "memory" in releases else ""
+        ),
+        *_release_lines(releases),
+        *explain_errors_of_agents_lines(facts["by_epsilon"], releases),
+        *_vote_lines(facts["votes"]),
+        *explain_histogram_lines(facts["histogram"]),
+        f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
+        f"                privacy cost: {facts['collaboration']['cost']}",
+        f"intervals       {facts['collaboration']['intervals']}",
+        *explain_covariates_lines(facts["collaboration"].get("covariates")),
+        "who sees what",
+        *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _weigh(memory: str) -> str:
+    return "are left out" if memory.startswith("window") else "weigh less"
+
+
+def _vote_lines(votes: dict[str, Any] | None) -> list[str]:
+    if votes is None:
+        return ["votes           none: no part of the budget shows how much samples vary"]
+    return [
+        f"votes           {votes['share']:g} of the budget (of rho): {votes['what']}, {votes['when']}",
+        f"                sensitivity {votes['sensitivity']:.4g}, "
+        f"noise sd {votes['noise_stddev_of_a_bin']:.4g} per bin; {votes['total']}",
+    ]
+
+
+def _release_lines(releases: dict[str, Any]) -> list[str]:
+    lines = []
+    for i, index in enumerate(releases["index"]):
+        line = f"                release {index}: noise sd of the sum {releases['noise_stddev_of_the_sum'][i]:.6g}"
+        if "count" in releases:
+            mean = releases["noise_stddev_of_the_mean"][i]
+            line = (
+                f"                release {index} after {releases['count'][i]} samples: noise sd of the mean {mean:.4g}"
+            )
+        lines.append(line)
+    return lines

@@ -1,0 +1,130 @@
+"""The source and the sinks of a run, opened as its options say; another source than a store's is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
+
+from meanstream.pipelines.commands.run.checks import ending_run
+from meanstream.pipelines.commands.run.collection import resume_collection
+from meanstream.pipelines.commands.run.signals import stopping_on_signals
+from meanstream.pipelines.options.base import OPTION_OF, option_location
+from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.streaming.agents.moves.agents_homes import agents_of_store
+from meanstream.streaming.crash import CrashHook, no_crash
+from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
+from meanstream.streaming.open_sink import open_sink
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.rounds.rounds_homes import users_of_store
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sources.file_identity import source_identity
+from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
+from meanstream.streaming.store.state_store import Store
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.stream_options import StreamOptions
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
+    from meanstream.streaming.sources.mapping import ColumnMapping
+    from meanstream.streaming.sources.source_protocol import Source
+
+
+@contextmanager
+def opening_stack() -> Iterator[tuple[ExitStack, Callable[[], bool]]]:
+    """Close what was opened, stop on a signal, and end in one line where a run cannot go on."""
+    resume_collection()
+    with ExitStack() as opened, ending_run(), stopping_on_signals() as stop:
+        yield opened, stop
+
+
+@contextmanager
+def closing_opened_store(store: Store) -> Iterator[None]:
+    """Close a store in the end; take away one that was made for a run that is refused."""
+    try:
+        yield
+    except BadOption:
+        store.undo()
+        raise
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+
+
+def open_samples(
+    options: StreamOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
+) -> Source:
+    """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
+    mapping = options.column_mapping()
+    source = open_source(
+        option_location(options.source),
+        mapping,
+        sort=options.sort,
+        cut=cut,
+        id_key=id_key,
+        owner=store.public_id(),
+        name=name,
+        until_end=options.until_end,
+        agents=(agents_of_store if options.WHO == "agent" else users_of_store)(
+            store, options.engine_options().max_agents
+        ),
+    )
+    try:
+        found = _identity(options, source, mapping)
+        require_source_identity(store, found, address=options.source)
+        keep_source_identity(store, found)
+    except BaseException:
+        source.close()
+        raise
+    return source
+
+
+def check_opened_source(options: StreamOptions) -> str | None:
+    """Refuse another source than a store is filled from, without noting or reading anything; give the store's name."""
+    mapping = options.column_mapping()
+    with (
+        closing(Store.read(options.store)) as store,
+        closing(open_source(option_location(options.source), mapping, sort=False)) as source,
+    ):
+        require_source_identity(store, _identity(options, source, mapping), address=options.source)
+        return (store.settings() or {}).get("name")
+
+
+def _identity(options: StreamOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
+    seconds = options.engine_options().allowed_lateness
+    return source_identity(source, mapping, lateness=options.LATENESS, seconds=seconds, agent=options.WHO)
+
+
+def open_sinks(
+    places: Mapping[str, str], kafka: KafkaSinks | None = None, *, private: Collection[str] = ("estimates",)
+) -> Sinks:
+    """Open one sink per role; those of some roles stay in the trust domain, everything else is public."""
+    return Sinks(
+        **{
+            role: open_sink(
+                place,
+                trust=Trust.PRIVATE if role in private else Trust.PUBLIC,
+                role=OPTION_OF.get(role, role),
+                kafka=kafka,
+            )
+            for role, place in places.items()
+        }
+    )
+
+
+def open_kafka_sinks(
+    places: Mapping[str, str],
+    store: Store,
+    stop: Callable[[], bool],
+    *,
+    crash: CrashHook | None = None,
+    name: str | None = None,
+    private_apart: bool = False,
+) -> KafkaSinks | None:
+    """Make what opens topics, if there are any."""
+    if not any(map(is_kafka_location, places.values())):
+        return None
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
+
+    return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)

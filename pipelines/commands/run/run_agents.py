@@ -1,0 +1,132 @@
+"""`meanstream run agents` and `run agent-side`: an engine of agents on a source, and what it did."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.agents.agent_memory import AUTO, LIFE
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
+from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
+from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
+from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
+from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
+from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.watching import watching
+from meanstream.pipelines.options.agent_side import AgentSideOptions
+from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
+from meanstream.pipelines.options.base import print_options_json
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.agents.moves.move_agents import settle_move
+from meanstream.streaming.store.store_deployment import Deployment, open_deployment
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.streaming.crash import CrashHook
+    from meanstream.streaming.engine.engine_stats import EngineStats
+
+
+_log = logging.getLogger(f"{LOGGER}.run")
+
+
+def host_agents(options: AgentSideOptions) -> None:
+    """Run an engine and say what it did; or, for a dry run, what it would run on."""
+    if isinstance(options, AgentsOptions) and options.schedule in PAIRWISE:
+        from meanstream.pipelines.commands.run.run_pairwise import host_pairs
+
+        host_pairs(options)
+        return
+    if options.dry_run:
+        dry_run_agents(options)
+        return
+    with logging_to_stderr(options.log_format, quiet=options.quiet):
+        stats = run_agents_engine(options)
+        with ending_run():
+            write_private_figures(options.private_figures, private_agents_figures(stats))
+        if options.log_format == "json":
+            log_progress_summary(stats)
+    if options.json:
+        print_options_json(agents_summary(stats))
+    elif options.log_format == "text" and not options.quiet:
+        sys.stderr.write(agents_summary_line(stats) + "\n")
+
+
+def _rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
+    """Read the source from where the store is, in batches that end where estimates are due."""
+    return engine_input(options, deployment, cut=options.engine_options().refresh)
+
+
+def run_agents_engine(
+    options: AgentSideOptions,
+    open_input: Callable[[Any, Deployment], Input] = _rest_of_source,
+    *,
+    crash: CrashHook | None = None,
+    also: Callable[[EngineStats], None] | None = None,
+) -> EngineStats:
+    """Check every option, then open store, source and sinks and run to the end or until a signal.
+
+    A test kills the process in `crash`; `also` is told the statistics after each turn.
+    """
+
+    def make(deployment: Deployment, taken: Input, **shared: Any) -> Engine:
+        return Engine(
+            source=taken.source,
+            settings=deployment.settings,
+            noise=deployment.noise,
+            options=taken.options,
+            unused=taken.unused,
+            **shared,
+        )
+
+    settings = check_agents_options(options)
+    if options.memory == AUTO:
+        why = f"as long as {LIFE} releases of {settings.schedule}"
+        _log.info("memory is chosen", extra={"memory": settings.memory, "why": why})
+    kind = EngineKind(
+        open_store=_open_settled, open_input=open_input, make=make, private=("estimates",), private_apart=False
+    )
+    return run_engine(kind, options, settings, watching(options, settings, also=also), crash)
+
+
+def _open_settled(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
+    """Open the store; end a move to another store that was interrupted."""
+    deployment = open_deployment(path, settings, environment=environment)
+    try:
+        settle_move(deployment.store)
+    except BaseException:
+        deployment.store.close()
+        raise
+    return deployment
+
+
+def agents_summary(stats: EngineStats) -> dict[str, Any]:
+    """Say what a run did, for the operator."""
+    return {
+        "events": stats.events,
+        "accepted": stats.accepted,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "letters_unwritten": stats.letters_unwritten,
+        "agents": stats.agents,
+        "agents_full": stats.full,
+        "releases": stats.releases,
+        "spent": {"agents": stats.spenders, "most": stats.most_spent},
+        "refusals": stats.refusals,
+        "exhausted": stats.exhausted,
+        "drifts": stats.drifts,
+        "drift_warnings": stats.drift_warnings,
+        "estimates": stats.estimates,
+    }
+
+
+def agents_summary_line(stats: EngineStats) -> str:
+    """Say the same in one line."""
+    stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
+    moved = f", {stats.drifts:,} means that changed" if stats.drifts else ""
+    spent = f" (of {stats.spenders:,} agents, at most {stats.most_spent:,} each)" if stats.releases else ""
+    return (
+        f"{agents_intake_text(stats)}, {stats.releases:,} releases{spent}{stopped}{moved}, "
+        f"{stats.estimates:,} estimates"
+    )

@@ -1,0 +1,213 @@
+"""`meanstream run agents --schedule round_robin`: agents that query each other, and what the run did."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.agents.agents_settings import MAX_HORIZON
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.operators.rings import ring_module
+from meanstream.operators.validation import require
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
+from meanstream.pipelines.commands.run.checks import check_agents_options, check_locations, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.opening import check_opened_source
+from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
+from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
+from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
+from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.watching import watching
+from meanstream.pipelines.options.base import option_environment, print_options_json
+from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.streaming.agents.pairwise.pairwise_deployment import (
+    PairwiseDeployment,
+    check_pairwise_deployment,
+    open_pairwise_deployment,
+)
+from meanstream.streaming.agents.pairwise.pairwise_engine import PairwiseEngine
+from meanstream.streaming.agents.pairwise.partners_file import read_partners_file
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.streaming.crash import CrashHook
+    from meanstream.streaming.engine.engine_stats import EngineStats
+    from meanstream.streaming.metrics.engine_metrics import Metrics
+
+_log = logging.getLogger(f"{LOGGER}.run")
+COALITIONS = (5, 50)
+"""Readers who pool what they received, in the line that says what that makes of epsilon."""
+WITHOUT = (
+    "collaboration", "covariates", "quantiles", "exceeds", "histogram_share", "spread_share", "memory", "person",
+    "per_person", "final_release", "releases", "population", "notices", "answers", "answer_tokens",
+)  # fmt: skip
+"""Options that say something of releases which everyone reads."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A run of agents that query each other: its settings, its options but for the schedule, and its capacity."""
+
+    settings: Any
+    options: AgentsOptions
+    capacity: int
+
+
+def pairwise_options(options: AgentsOptions) -> Pairs:
+    """Check the options of a pairwise schedule.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    for name in WITHOUT:
+        given = getattr(options, name)
+        require(given is None, name, f"be left out with --schedule {options.schedule}", str(given))
+    counter = options.counter or "pm1"
+    horizon = options.horizon or (MAX_HORIZON if counter == "pm1" else None)  # of pm1 it costs nothing
+    plain = replace(
+        options, schedule="preferred:10", weights=None, variance=None, partners=None, collaboration="tests",
+        counter=counter, horizon=horizon, spread_share=0.0,
+    )  # fmt: skip
+    settings = ring_module("lab.papers.colme.pairwise_stream_settings").PairwiseStreamSettings(
+        release=plain.settings(),
+        schedule=options.schedule,
+        weights=options.weights or "last",
+        variance=options.variance or "",
+        stddev=options.stddev,
+        partners=None if options.partners is None else read_partners_file(options.partners),
+    )
+    most, asked = settings.most_agents, options.max_agents
+    rule = f"be at most {most} with --schedule {options.schedule}, or come with --partners"
+    require(most is None or asked <= most or asked == MAX_AGENTS, "max_agents", rule, asked)
+    capacity = asked if most is None else min(asked, most)
+    return Pairs(settings, replace(plain, max_agents=capacity), capacity)
+
+
+def host_pairs(options: AgentsOptions) -> None:
+    """Run agents that query each other and say what was done; or, for a dry run, what it would run on."""
+    with refusing_options():
+        pairs = pairwise_options(options)
+    if options.dry_run:
+        _dry_run(pairs)
+        return
+    with logging_to_stderr(options.log_format, quiet=options.quiet):
+        stats = run_pairs(pairs)
+        with ending_run():
+            figures = {**private_agents_figures(stats), "messages": stats.messages}
+            write_private_figures(options.private_figures, figures)
+        if options.log_format == "json":
+            log_progress_summary(stats)
+    if options.json:
+        print_options_json(pairs_summary(stats))
+    elif options.log_format == "text" and not options.quiet:
+        sys.stderr.write(pairs_summary_line(stats) + "\n")
+
+
+def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
+    """Check every option, then open store, source and sinks and run to the end or until a signal."""
+    options, release = pairs.options, check_agents_options(pairs.options)
+
+    def open_store(path: Path, settings: Any, *, environment: Mapping[str, str]) -> PairwiseDeployment:  # noqa: ARG001
+        deployment = open_pairwise_deployment(path, pairs.settings, environment=environment)
+        known, few = len(deployment.store.agents()), pairs.settings.partners is None
+        if few and known > pairs.capacity:
+            deployment.store.close()
+            require(False, "max_agents", f"be at least {known}, the agents of the store", pairs.capacity)
+        return deployment
+
+    def make(deployment: PairwiseDeployment, taken: Input, **shared: Any) -> PairwiseEngine:
+        _log.info("privacy of a coalition", extra=coalition(pairs.settings))
+        return PairwiseEngine(
+            pairs=deployment.pairs,
+            source=taken.source,
+            noise=deployment.noise,
+            options=taken.options,
+            unused=taken.unused,
+            **shared,
+        )
+
+    kind = EngineKind(
+        open_store=open_store,
+        open_input=partial(_open_input, refresh=options.engine_options().refresh),
+        make=make,
+        private=("estimates",),
+        private_apart=False,
+    )
+    return run_engine(kind, options, release, watching(options, release, make_metrics=public_pairs_metrics), crash)
+
+
+def public_pairs_metrics(**options: Any) -> Metrics:
+    """Make the public metrics without the size of the ledger: how many releases there were may depend on values."""
+    from meanstream.streaming.metrics.engine_metrics import Metrics
+
+    return Metrics(**{**options, "store": None})
+
+
+def _open_input(options: AgentsOptions, deployment: Any, *, refresh: float | None) -> Input:
+    return engine_input(options, deployment, cut=refresh)
+
+
+def coalition(settings: Any) -> dict[str, Any]:
+    """Say what epsilon is of one reader, and of several who pool what they received.
+
+    **Privacy.** A function of the settings alone.
+    """
+    release = settings.release
+    pooled = {f"{readers}_readers": round(settings.coalition_epsilon(readers), 2) for readers in COALITIONS}
+    return {"one_reader": release.epsilon, **pooled, "delta": release.delta}
+
+
+def pairs_summary(stats: EngineStats) -> dict[str, Any]:
+    """Say what a run did; how many releases there were is for the operator, see `EngineStats.messages`."""
+    return {
+        "events": stats.events,
+        "accepted": stats.accepted,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "letters_unwritten": stats.letters_unwritten,
+        "agents": stats.agents,
+        "agents_full": stats.full,
+        "estimates": stats.estimates,
+    }
+
+
+def pairs_summary_line(stats: EngineStats) -> str:
+    """Say the same in one line."""
+    return f"{agents_intake_text(stats)} that query each other, {stats.estimates:,} estimates"
+
+
+def _dry_run(pairs: Pairs) -> None:
+    """Refuse what a run would refuse; otherwise say what it would run on, and what coalitions learn."""
+    options, settings = pairs.options, pairs.settings
+    check_agents_options(options)
+    check_locations(options)
+    with refusing_to_open():
+        place: dict[str, Any] = {"path": str(options.store), "name": settings.release.name}
+        known = check_pairwise_deployment(options.store, settings, environment=option_environment(options.secret_file))
+        if known:
+            place["name"] = check_opened_source(options)
+    lateness, refresh = options.lateness_in_force(), options.refresh_in_force()
+    facts = {
+        "source": options.source,
+        "store": place | {"continues": known},
+        "lateness": f"{lateness.text}: {lateness.why}",
+        "refresh": f"{refresh.text}: {refresh.why}; first estimates {refresh.first_due(lateness.text)}",
+        "sink": options.sink,
+        "privacy": coalition(settings),
+        "max_agents": pairs.capacity,
+    }
+    dry_run_facts(facts, _fact_text, as_json=options.json)
+
+
+def _fact_text(fact: Any) -> str:
+    if not isinstance(fact, dict):
+        return str(fact)
+    if "path" in fact:
+        return f"{fact['path']}, {dry_run_name(fact)}, which {'continues' if fact['continues'] else 'will begin'}"
+    pooled = ", ".join(f"{name.replace('_', ' ')}: {value:g}" for name, value in fact.items() if name != "delta")
+    return f"epsilon for each sample's value, towards {pooled}; delta {fact['delta']:g}"

@@ -1,0 +1,182 @@
+"""What watches a running engine: progress for people, metrics and probes for programs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from meanstream.pipelines.commands.run.address_line import announcing_address
+from meanstream.pipelines.commands.run.progress_line import make_progress
+from meanstream.pipelines.commands.run.run_page import page_run_facts, page_telemetry_of_agents, showing_page
+from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.own_paths import ANSWERS_SUFFIX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
+    from meanstream.pipelines.options.lateness_option import Lateness
+    from meanstream.pipelines.options.refresh_option import Refresh
+    from meanstream.streaming.engine.engine_stats import EngineStats
+    from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
+    from meanstream.streaming.metrics.telemetry import Telemetry
+
+_log = logging.getLogger("meanstream.run")
+
+
+class WatchedOptions(Protocol):
+    """What a user says about who watches a run."""
+
+    @property
+    def store(self) -> Path | None:
+        """The store that it fills, or reads."""
+
+    @property
+    def metrics(self) -> str | None:
+        """Address of the metrics for everyone."""
+
+    @property
+    def private_metrics(self) -> str | None:
+        """Address of those for the operator."""
+
+    @property
+    def page(self) -> str | None:
+        """Address of the page."""
+
+    @property
+    def page_remote(self) -> bool:
+        """Whether other machines may connect to it."""
+
+    @property
+    def log_format(self) -> str:
+        """How progress is told."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What to give to an engine: `Engine(..., health=watch.health, on_turn=watch.on_turn)`."""
+
+    health: EngineHealth
+    on_turn: Callable[[EngineStats], None]
+    show_progress: Callable[[], None]
+    """Begin to show progress: call it when source and sinks are there."""
+    history: Telemetry | None = None
+    """What a page has shown, which the engine keeps in its store; None without a page."""
+    tell: tuple[Callable[[], None], ...] = ()
+    """Tell what opens private addresses: call it once the store is this run's own."""
+
+    def log_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
+        """Log how late samples may be and when estimates are due, with reasons; show the page which run it is."""
+        _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
+        more = {"lateness": lateness.text, "why": lateness.why}
+        if refresh is not None:
+            due = {"refresh": refresh.text, "why": refresh.why, "first": refresh.first_due(lateness.text)}
+            _log.info("estimates are due", extra=due)
+            more |= {"refresh": refresh.text, "first_estimates": due["first"]}
+        self.announce_run(settings, source=source, **more)
+
+    def announce_run(self, settings: Any, *, source: str, **more: str) -> None:
+        """Say where page and answers are, once the store is this run's; and to the page, which run it shows."""
+        for tell in self.tell:
+            tell()
+        if self.history is not None:
+            self.history.about = page_run_facts(settings, source=source) | more
+
+
+def _metrics_of_agents(**options: Any) -> Metrics:
+    """Make the metrics of an engine of agents."""
+    from meanstream.streaming.metrics.engine_metrics import Metrics
+
+    return Metrics(**options)
+
+
+def watching_metrics_of_rounds(**options: Any) -> Metrics:
+    """Make the public metrics of an engine of rounds."""
+    from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
+
+    return RoundsMetrics(**options)
+
+
+def _private_metrics_of_agents(**options: Any) -> Metrics:
+    """Make the metrics for who runs an engine of agents."""
+    from meanstream.streaming.metrics.private_answers import PrivateMetrics
+
+    return PrivateMetrics(**options)
+
+
+def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
+    """Make the metrics for who runs an engine of rounds."""
+    from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
+
+    return PrivateRoundsMetrics(**options)
+
+
+def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], None] | None:
+    """Let agents ask for their answers, where that is requested; give what tells the token that is made for all."""
+    address = getattr(options, "answers", None)
+    if address is None or options.store is None:
+        return None
+    from meanstream.pipelines.page.page_answers import AnswersServer
+
+    tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
+    server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
+    url = f"{server.url}AGENT"
+    if server.token is None:
+        sys.stderr.write(f"answers: {url}\n")
+        return None
+    secret = f"{url}, Authorization: Bearer {server.token}"
+    return opened.enter_context(announcing_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
+
+
+@contextmanager
+def watching(
+    options: WatchedOptions,
+    settings: HasBounds,
+    *,
+    make_metrics: Callable[..., Metrics] = _metrics_of_agents,
+    make_private_metrics: Callable[..., Metrics] = _private_metrics_of_agents,
+    make_telemetry: Callable[..., Telemetry] = page_telemetry_of_agents,
+    also: Callable[[EngineStats], None] | None = None,
+    progress: Progress | LoggedProgress | None = None,
+    only_read: bool = False,
+) -> Iterator[Watch]:
+    """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open."""
+    health, telemetry = EngineHealth(), None
+    tell: list[Callable[[], None] | None] = []
+    with ExitStack() as opened:
+        watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
+        for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
+            if address is not None:
+                from meanstream.streaming.metrics.metrics_server import MetricsServer
+
+                metrics = make(settings=settings, health=health, store=options.store)
+                server = opened.enter_context(MetricsServer(address, metrics, health))
+                told = "metrics are served" if make is make_metrics else "private metrics are served"
+                _log.info(told, extra={"url": f"{server.url}/metrics"})
+                watchers.append(metrics.observe)
+        if options.page is not None:
+            telemetry = make_telemetry(settings=settings)
+            telemetry.not_ready = health.not_ready
+            page: Any = {"remote": options.page_remote, "store": options.store, "only_read": only_read}
+            tell.append(opened.enter_context(showing_page(options.page, telemetry, settings, **page)))
+            watchers.append(telemetry.observe)
+        tell.append(_serve_answers(opened, options))
+        progress = progress or make_progress(options.log_format, quiet=options.quiet)
+        watchers.append(progress)
+
+        def on_turn(stats: EngineStats) -> None:
+            for watcher in watchers:
+                watcher(stats)
+
+        def show_progress() -> None:
+            opened.enter_context(progress)
+
+        yield Watch(health, on_turn, show_progress, telemetry, tuple(filter(None, tell)))

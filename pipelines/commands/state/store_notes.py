@@ -1,0 +1,108 @@
+"""What `meanstream store` shows, notes and erases."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from meanstream.operators.durations import parse_duration
+from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+from meanstream.streaming.agents.forget_agent import forget_agent
+from meanstream.streaming.agents.moves.agents_homes import moves_summary
+from meanstream.streaming.replay.reopen import reopened_source_name
+from meanstream.streaming.rounds.forget_user import forget_user
+from meanstream.streaming.store.kind import OF_USERS, store_kind
+from meanstream.streaming.store.source_identity import (
+    adopt_source_identity,
+    adopt_source_identity_of_copy,
+    source_identity_adoptions,
+    source_identity_of,
+)
+from meanstream.streaming.store.state_store import Store, StoreError
+
+
+def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
+    """Erase all that is private of an agent, or of a user of rounds, from a store, for good."""
+    try:
+        opened = Store.amend(store)
+        try:
+            of_rounds = store_kind(opened.settings() or {}) == OF_USERS
+            gone = (forget_user if of_rounds else forget_agent)(opened, agent)
+        finally:
+            opened.close()
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    if as_json:
+        print_options_json(asdict(gone))
+        return
+    public = "rounds stay spent in the ledger" if of_rounds else "releases stay public, and stay spent in the ledger"
+    kept = f"{gone.releases:,} {public}" if gone.name_kept else "it had released nothing, and its name is gone, too"
+    typer.echo(f"{agent!r} is forgotten, with {gone.samples_waiting:,} samples that waited; {kept}")
+    typer.echo("estimates already written stay in their sinks, and older backups keep what they hold")
+
+
+def show_store(*, store: Path, as_json: bool) -> None:
+    """Print the name of the deployment, the source of the store, and its adoptions."""
+    try:
+        opened = Store.read(store)
+        try:
+            settings = opened.settings() or {}
+            facts = {
+                "name": settings.get("name"),
+                "source": source_identity_of(opened),
+                "adopted": source_identity_adoptions(opened),
+            }
+            facts |= {"moved": moved} if (moved := moves_summary(opened)) is not None else {}
+        finally:
+            opened.close()
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    _print_facts(facts, as_json=as_json)
+
+
+def adopt_in_store(store: Path, typed: Mapping[str, str | None], *, older_copy: bool, as_json: bool) -> None:
+    """Record that a store's data continue under another name, for good; `typed` are the options by name."""
+    given: dict[str, Any] = dict(typed)
+    with refusing_options():
+        given["source"] = None if given["source"] is None else reopened_source_name(given["source"])
+        for name in ("lateness", "allowed_lateness"):
+            given[name] = None if given[name] is None else parse_duration(name, given[name])
+    changes = {name: one for name, one in given.items() if one is not None}
+    if bool(changes) == older_copy:
+        raise BadOption(
+            "store adopt must be given what changes, or --older-copy, got " + ("both" if changes else "none")
+        )
+    try:
+        record = _adopting(
+            store, adopt_source_identity_of_copy if older_copy else partial(adopt_source_identity, changes=changes)
+        )
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    _print_facts(record, as_json=as_json)
+
+
+def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
+    opened = Store.amend(path)
+    try:
+        return adopt_in(opened)
+    finally:
+        opened.close()
+
+
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_options_json(facts)
+        return
+    for name, fact in facts.items():
+        if isinstance(fact, dict):
+            shown = ", ".join(f"{key} {value!r}" for key, value in fact.items() if value is not None)
+        else:
+            shown = str(fact) if fact else "-"
+        sys.stdout.write(f"{name:<8} {shown}\n")

@@ -1,0 +1,309 @@
+"""Columns of a data frame as arrays, whichever library it is of."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meanstream.operators.records import AnyInts, Floats, Ints, Words
+from meanstream.operators.validation import closest_valid, require
+from meanstream.pipelines.frames.groups import key_names, key_text_array, key_texts, rows_by_key, whole_column
+from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
+from meanstream.streaming.events.times import TimeParser
+from meanstream.streaming.sources.categories import CategoryNumbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSamples:
+    """Private: the samples of a frame, in event-time order.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        Values of the grouping columns, a row per group, in the order in which groups are first met.
+    names : list of str
+        One text per group: the owner of its noise.
+    group, value : array (n,)
+        Number of the group, sample.
+    time : array (n,), optional
+        Event time in seconds; None where the frame has no column of times, and the number of a row is its time.
+    person : int array (n,), optional
+        Number of the person whose sample it is.
+    persons : uint64 array, optional
+        Hash of each person.
+    dropped : int
+        Rows that were left out because a value is missing.
+    """
+
+    keys: pa.Table
+    names: list[str]
+    group: AnyInts
+    value: Floats
+    time: Floats | None
+    person: AnyInts | None = None
+    persons: Words | None = None
+    dropped: int = 0
+
+    def with_groups_in_order(self, names: Sequence[str]) -> FrameSamples:
+        """Give the same samples with the groups numbered as in `names`; one that the frame lacks has no keys."""
+        own = {name: number for number, name in enumerate(self.names)}
+        place = {name: number for number, name in enumerate(names)}
+        keys = self.keys.take(pa.array([own.get(name) for name in names], pa.int64()))
+        group = np.array([place[name] for name in self.names], np.int64)[self.group] if own else self.group
+        return replace(self, keys=keys, names=list(names), group=group)
+
+    def without_groups(self, names: Collection[str]) -> FrameSamples:
+        """Leave out some groups and their rows."""
+        if not names:
+            return self
+        kept = np.array([name not in names for name in self.names], np.bool_)
+        rows, number = kept[self.group], np.cumsum(kept) - 1
+        return replace(
+            self,
+            keys=self.keys.filter(pa.array(kept)),
+            names=[name for name in self.names if name not in names],
+            group=number[self.group[rows]].astype(np.int64),
+            value=self.value[rows],
+            time=None if self.time is None else self.time[rows],
+            person=None if self.person is None else self.person[rows],
+        )
+
+    def times(self, rows: slice = slice(None)) -> Floats:
+        """Give event times of some rows, or their numbers."""
+        if self.time is not None:
+            return self.time[rows]
+        return np.arange(*rows.indices(len(self.group)), dtype=np.float64)
+
+    def person_hashes(self, rows: slice | Ints = slice(None)) -> Words | None:
+        """Give the hash of the person of some rows; None where there are no persons."""
+        return None if self.person is None or self.persons is None else self.persons[self.person[rows]]
+
+    def groups_of_a_person(self) -> int:
+        """Public: in how many groups one person has rows, at most."""
+        if self.person is None or not len(self.person):
+            return 0
+        pairs = self.person.astype(np.int64)
+        pairs *= len(self.names)
+        pairs += self.group
+        pairs.sort()
+        other = np.append(True, pairs[1:] != pairs[:-1])
+        pairs //= len(self.names)
+        return int(np.bincount(pairs[other]).max())
+
+
+def frame_samples(
+    frame: Any,
+    *,
+    by: str | Sequence[str],
+    value: str,
+    time: str | None,
+    person: str | None = None,
+    nulls: str = "refuse",
+    tz: str | None = None,
+    categories: Sequence[str] | None = None,
+) -> FrameSamples:
+    """Read the columns that are needed, and put the samples into event-time order.
+
+    Where there are `categories`, the value is the number of a text's category.
+    """
+    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    if not grouping or len({*grouping}) < len(grouping):
+        raise ValueError(f"by must name one column or several different ones, got {by!r}")
+    require(nulls in ("refuse", "drop"), "nulls", "be 'refuse' or 'drop'", nulls)
+    if not isinstance(value, str):
+        raise ValueError(f"value must be the name of a column, got {type(value).__name__}")
+    wanted = {"by": grouping, "value": [value]} | {
+        option: [name] for option, name in (("time", time), ("person", person)) if name is not None
+    }
+    table = _table(frame, wanted)
+    rows = table.num_rows
+    table = _without_nulls(table) if nulls == "drop" else table
+    given = _numbers(table, value) if categories is None else _categories(table, value, categories)
+    order, when = _order(table, time, tz)
+    codes, keys = rows_by_key(table, grouping)
+    whose, persons = (None, None) if person is None else _persons(table, person)
+    if order is not None:
+        codes, keys = _first_met(codes[order], keys)
+        given, when = given[order], None if when is None else when[order]
+        whose = None if whose is None else whose[order]
+    return FrameSamples(
+        keys=keys,
+        names=key_names(keys),
+        group=codes,
+        value=given,
+        time=when,
+        person=whose,
+        persons=persons,
+        dropped=rows - table.num_rows,
+    )
+
+
+def frame_column_names(frame: Any, *, option: str) -> list[str]:
+    """Give the names of a frame's columns; `TypeError` naming the option if it is no frame."""
+    return _column_names(frame, option)
+
+
+def frame_columns(frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]) -> pa.Table:
+    """Read columns of a frame through Arrow. `needed` ones are an option's."""
+    return _table(frame, {option: list(needed), "frame": [name for name in names if name not in needed]})
+
+
+def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
+    """Public: the number of rows of each group, counted, or as a column of the frame says."""
+    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    table = _table(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
+    codes, keys = rows_by_key(table, grouping)
+    if rows is None:
+        return np.bincount(codes, minlength=keys.num_rows)
+    column = whole_column(table, "rows", rows)
+    ok = pa.types.is_integer(column.type) and (pc.min(column).as_py() or 1) >= 1
+    require(ok, "rows", "be a column of whole numbers of at least 1", rows)
+    return np.bincount(codes, np.asarray(column.to_numpy(), np.float64), keys.num_rows).astype(np.int64)
+
+
+def _without_nulls(table: pa.Table) -> pa.Table:
+    """Leave out rows in which a column has no value."""
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # which Arrow cannot filter
+    plain = pa.schema([pa.field(one.name, views.get(one.type, one.type)) for one in table.schema])
+    return table.cast(plain).drop_null()
+
+
+def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
+    """Find whose rows they are, and hash each person as `meanstream run agents --person` does."""
+    codes, keys = rows_by_key(table, [name], option="person")
+    texts = key_text_array(keys.column(0), name, "person")
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset).astype(np.int64)
+    lengths = np.diff(offsets)
+    wrong = int(np.count_nonzero((lengths < 1) | (lengths > MAX_ID_BYTES)))
+    if wrong:
+        rule = f"have texts of 1 to {MAX_ID_BYTES} bytes in every row"
+        raise ValueError(f"person must {rule}, got {wrong:,} others in column {name!r}")
+    octets = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+    return codes, hash_ids(octets, offsets, PERSONS)
+
+
+def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
+    """Read the wanted columns through Arrow; other columns are not converted."""
+    columns = [name for names in wanted.values() for name in names]
+    known = _column_names(frame)
+    for option, names in wanted.items():
+        for name in names:
+            if name not in known:
+                hint = _index_hint(frame, name) or closest_valid(name, known)
+                raise ValueError(f"{option} must be a column of the frame, got {name!r}{hint}")
+            if known.count(name) > 1:
+                raise ValueError(f"{option} must name one column, got {name!r}, which {known.count(name)} are called")
+    unique = [*dict.fromkeys(columns)]
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return pa.table(frame.select(unique))
+    if hasattr(frame, "project") and hasattr(frame, "arrow"):  # a relation of DuckDB
+        found = frame.project(", ".join('"' + name.replace('"', '""') + '"' for name in unique)).arrow()
+        return found if isinstance(found, pa.Table) else found.read_all()
+    try:
+        return _converted(frame, unique)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose texts show values
+        mixed = [name for name in unique if not _converts(frame, name)]
+    rule = "have one type of values that Arrow knows in each column"
+    raise ValueError(f"frame must {rule}, got others in {', '.join(map(repr, mixed or unique))}")
+
+
+def _index_hint(frame: Any, name: str) -> str:
+    """Say where a name is that a frame of pandas does not have among its columns."""
+    of_rows = getattr(getattr(frame, "index", None), "names", ())
+    return ", the name of its index: frame.reset_index() makes it a column" if name in of_rows else ""
+
+
+def _converted(frame: Any, names: list[str]) -> pa.Table:
+    part = frame[names] if hasattr(frame, "__getitem__") else frame
+    with warnings.catch_warnings():  # of pandas, of how pyarrow reads its dates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if hasattr(part, "__arrow_c_stream__"):
+            return pa.table(part).select(names)
+        return pa.Table.from_pandas(part, preserve_index=False)
+
+
+def _converts(frame: Any, name: str) -> bool:
+    try:
+        _converted(frame, [name])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _column_names(frame: Any, option: str = "frame") -> list[str]:
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return list(frame.schema.names)
+    lazy = hasattr(type(frame), "collect")
+    names = None if lazy else getattr(frame, "columns", None)
+    if names is None and hasattr(frame, "__arrow_c_schema__"):
+        names = pa.schema(frame).names
+    if names is None:
+        rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
+        raise TypeError(f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
+    return [str(name) for name in names]
+
+
+def _numbers(table: pa.Table, name: str) -> Floats:
+    column = whole_column(table, "value", name)
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
+    found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+    wrong = len(found) - int(np.isfinite(found).sum())
+    if wrong:
+        raise ValueError(f"value must be finite in every row, got {wrong:,} that are not in column {name!r}")
+    return found
+
+
+def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats:
+    whole_column(table, "value", name)  # it refuses rows without a value
+    codes, keys = rows_by_key(table, [name], option="value")
+    numbers = CategoryNumbers(categories)
+    found = np.array([numbers.of(text.encode()) for text in key_texts(keys.column(0), name, "value")])[codes]
+    wrong = int(np.isnan(found).sum())
+    if wrong:
+        rule = "be of a category in every row (a category NAME=* takes all others)"
+        raise ValueError(f"value must {rule}, got {wrong:,} others in column {name!r}")
+    return np.asarray(found, np.float64)
+
+
+def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats | None]:
+    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order, if any.
+
+    Dates and times without a zone are of the time zone `tz`; of UTC without one.
+    """
+    if name is None:
+        return None, None
+    column = whole_column(table, "time", name)
+    kind = column.type
+    timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    if not (timed or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise ValueError(f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}")
+    when = TimeParser("s").parse(column)
+    wrong = int(np.isnan(when).sum())
+    if wrong:
+        rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
+        raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
+    if tz is not None and (pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)):
+        local = pa.array(np.round(when * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
+        when = TimeParser().parse(pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest"))
+    if not (np.diff(when) < 0).any():
+        return None, when
+    return np.argsort(when, kind="stable"), when
+
+
+def _first_met(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:
+    """Renumber the groups in the order in which they are first met, as an engine does."""
+    n = keys.num_rows
+    first = np.full(n, len(codes), np.int64)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    order = np.argsort(first, kind="stable")
+    place = np.empty(n, codes.dtype)
+    place[order] = np.arange(n)
+    return place[codes], keys.take(pa.array(order))

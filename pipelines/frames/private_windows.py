@@ -1,0 +1,275 @@
+"""`private_windows`: one private mean, or shares of categories, over all users per window of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.estimators.registry import estimator_name, estimator_taken_for
+from meanstream.operators.validation import require
+from meanstream.pipelines.frames.arguments import check_arguments
+from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
+from meanstream.pipelines.frames.frame_result import PrivateFrame
+from meanstream.pipelines.frames.keys import frame_key
+from meanstream.streaming.events.round_events import WindowEstimate
+from meanstream.streaming.rounds.calendar_days import LONGEST
+from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
+from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import summarize_windows
+from meanstream.streaming.sources.categories import require_categories
+
+HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
+"""Arguments of other functions, and what to use here."""
+HINTS |= {"delta": "the estimator has its own, which the result says"}
+HINTS |= {"per_person": HINTS["person"], "store": "`meanstream run rounds --store` keeps a ledger of windows"}
+SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
+"""Further settings of rounds."""
+
+
+def private_windows(
+    frame: Any,
+    *,
+    by: str,
+    value: str,
+    time: str,
+    lower: float | None = None,
+    upper: float | None = None,
+    epsilon: float,
+    window: str,
+    categories: Sequence[str] | None = None,
+    quantiles: Sequence[float] | None = None,
+    tz: str | None = None,
+    first_weekday: str | None = None,
+    nulls: str = "refuse",
+    central: bool = False,
+    estimator: str | type[Any] | None = None,
+    level: float = 0.95,
+    secret: str | bytes | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> PrivateWindows:
+    """Answer for each window with the mean over its users, where each user counts once, and an interval.
+
+    With `categories` the answers are shares: a row for each window and category. With `quantiles` they are quantiles
+    over users of each user's own mean: a row for each window and probability.
+
+    Released to anyone who gets the result: everything in it is computed from users' randomized reports, or from sums
+    that a curator has noised.
+
+    Parameters
+    ----------
+    frame : data frame
+        As for `private_means`.
+    by : str
+        Column of the user whose row it is, who is protected. (In `private_means` it is the column of groups.)
+    value, time : str
+        Column of numbers, and of event times (timestamps, dates or seconds).
+    lower, upper : float, optional
+        Bounds of a value, chosen without a look at the data; needed without `categories`.
+    epsilon : float
+        Of everything that one user has in a window, its number of rows included.
+    window : str
+        `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+    categories : sequence of str, optional
+        Declared categories of a column of texts, for the share of each; one may be "NAME=*", which takes all others.
+    quantiles : sequence of float, optional
+        Probabilities, ascending.
+    tz : str, optional
+        Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without a zone are taken as
+        local times of it.
+    first_weekday : str, optional
+        First day of a week; Monday by default.
+    nulls : str
+        As for `private_means`.
+    central : bool
+        Anyone who calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
+        report is randomized by itself, as it would be on the user's own device.
+    estimator : str, optional
+        A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust that is requested:
+        without a curator, of fixed windows, one that learns from the windows before.
+    level : float
+        Nominal coverage of the intervals.
+    secret, name : optional
+        As for `private_means`.
+    **settings
+        Others of `meanstream run rounds`: `users`, `sizes`, `between_users`, `user_budget`...
+
+    Raises
+    ------
+    ValueError
+        Naming the column or parameter and the rule.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, delta of the estimator) towards all that one user has in a window; who took part in which
+    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, within one call. Only the
+    same frame under the same `secret` and `name` gives the same answers again; every other call costs epsilon again for
+    each window that it answers, and nothing counts that: 30 calls are 30 times epsilon. The result says so; `meanstream
+    run rounds` has a store that counts. With equal settings, secret and name the answers are the engine's, byte for
+    byte.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> table = pa.table({"who": [f"u{i}" for i in range(500)] * 4, "v": rng.uniform(2, 4, 2000), "t": np.arange(2000)})
+    >>> found = private_windows(table, by="who", value="v", time="t", lower=0, upper=10, epsilon=1.0, window="1h",
+    ...                         central=True, secret="9b1f6c04d2a85e73bb40c9f1e6a7250d", name="doc")
+    >>> found.to_frame().column_names
+    ['window', 'end', 'mean', 'lower', 'upper', 'stderr', 'users', 'refused']
+    >>> found.to_frame()["users"].to_pylist()
+    [500]
+    >>> table = table.append_column("device", pa.array(["phone", "phone", "desktop", "tv"] * 500))
+    >>> found = private_windows(table, by="who", value="device", time="t", epsilon=4.0, window="1h",
+    ...                         categories=["phone", "desktop", "other=*"], secret="9b1f6c04d2a85e73bb40c9f1e6a7250d",
+    ...                         name="doc")
+    >>> dict(zip(found.to_frame()["category"].to_pylist(), found.to_frame()["share"].to_numpy().round(3).tolist()))
+    {'phone': 0.499, 'desktop': 0.256, 'other': 0.245}
+    """
+    check_arguments(private_windows, SETTINGS, settings, HINTS)
+    window = _calendar(window, tz, first_weekday)
+    key, called = frame_key(secret, name)
+    by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
+    if categories is not None:
+        for end, given in (("lower", lower), ("upper", upper)):
+            require(given is None, end, "be left out with categories, whose shares lie between 0 and 1", given)
+        require(not central, "central", "be False with categories: no curator answers them", central)
+        lower, upper, by_default = 0.0, 1.0, estimator_taken_for("categories")
+    if quantiles is not None:
+        require(not central, "central", "be False with quantiles: no curator answers them", central)
+        by_default = estimator_taken_for("quantiles")
+    require(lower is not None, "lower", "be given without categories", lower)
+    require(upper is not None, "upper", "be given without categories", upper)
+    chosen = by_default if estimator is None else estimator_name(estimator)
+    agreed = RoundsSettings(
+        lower=float(cast(float, lower)),
+        upper=float(cast(float, upper)),
+        epsilon=epsilon,
+        window=window,
+        estimator=chosen,
+        level=level,
+        name=called,
+        categories=None if categories is None else require_categories(categories),
+        quantiles=None if quantiles is None else tuple(quantiles),
+        **settings,
+    )
+    if agreed.central != central:
+        trust = "central trust" if central else "local privacy (or central be True)"
+        raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
+    if not agreed.one_mean and categories is None and quantiles is None:
+        raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
+    samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz, categories=categories)
+    answers, most = _answers(samples, agreed, key)
+    return PrivateWindows.of(frame, answers, agreed, value, most=most)
+
+
+def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
+    """Give the one text of a window, its time zone and its first weekday."""
+    named = window in LONGEST
+    require(named or tz is None, "tz", "be left out with windows that are no unit of the calendar", tz)
+    weekly = window == "week" or first_weekday is None
+    require(weekly, "first_weekday", "be left out with windows that are no weeks of the calendar", first_weekday)
+    named_first = window if first_weekday is None else f"{window}:{first_weekday.lower()}"
+    return named_first if tz is None else f"{named_first}@{tz}"
+
+
+def _by_default(window: str, settings: dict[str, Any]) -> str:
+    """Name the estimator where no one is trusted: one that learns, unless something is said that it cannot have."""
+    said = {"options", "sizes", "mode", "values", "between_users", "tails"} & set(settings)
+    return rounds_default_estimator(None, window, alone=not said)
+
+
+def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> tuple[list[tuple[bytes, int]], int]:
+    """Run the round of each window, in the order of time; give its answer as an event, and who was over budget.
+
+    The second is the number of windows that one user took part in, at most.
+    """
+    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner.begin(np.zeros(0, np.int64))
+    found = []
+    user = samples.group.astype(np.int64)
+    sums = summarize_windows(settings.windows, user, samples.value, samples.times(), settings.grid)
+    counted = np.zeros(len(samples.names), np.int64)
+    for one in sums.values():
+        counted[one.user] += 1
+    for window in sorted(sums, key=lambda one: (one.end, one.start)):
+        outcome = Outcome()
+        runner.run(*runner.enter(window, sums[window], outcome), outcome)
+        (line,) = (line for event in outcome.events if event.kind is WindowEstimate for line in event.lines)
+        found.append((line, outcome.refused))
+    most = int(counted.max(initial=0))
+    return found, most if settings.horizon is None else min(most, settings.horizon)
+
+
+class PrivateWindows(PrivateFrame):
+    """One private mean per window; see `private_windows`."""
+
+    @classmethod
+    def of(
+        cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings, value: str, *, most: int
+    ) -> PrivateWindows:
+        """Put a result together."""
+        events = [msgspec.json.decode(line) for line, _ in answers]
+        calendar = settings.windows.calendar
+        when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
+        part, answer, kind = _columns_of(settings)
+        rows = [row for event, (_, refused) in zip(events, answers, strict=True) for row in _rows(event, refused)]
+        kinds: dict[str, pa.DataType] = {"window": when, "end": when}
+        kinds |= ({} if part is None else {part: kind}) | {answer: pa.float64()}
+        kinds |= dict.fromkeys(("lower", "upper", "stderr"), pa.float64())
+        kinds |= dict.fromkeys(("users", "refused"), pa.int64())
+        table = {name: _column([row[name] for row in rows], kind) for name, kind in kinds.items()}
+        per_window = events[0]["delta"] if events else 0.0
+        delta = f", delta {per_window:g}" if per_window else ""
+        several = most > 1 and settings.unit.startswith("one user")
+        together = f"epsilon {most * settings.epsilon:g}" + (f", delta {most * per_window:g}" if per_window else "")
+        return cls(
+            table=pa.table(table),
+            notes=(
+                f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
+                f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
+                "together for a window in both; `meanstream run rounds --store` keeps one",
+                *([f"A user in {most:,} windows, the most here, has {together} in all of them"] if several else []),
+            ),
+            level=settings.level,
+            keys=("window",) if part is None else ("window", part),
+            original=frame,
+            value=value,
+            answer=answer,
+        )
+
+
+def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:
+    """Give a window's answer as rows: one, or one for each category."""
+    common = {"window": _micros(event["start"]), "end": _micros(event["end"])}
+    common |= {"users": event["users"], "refused": refused}
+    parts = event.get("categories", event.get("quantiles"))
+    if parts is None:
+        lower, upper = event["interval"]
+        return [common | {"mean": event["value"], "lower": lower, "upper": upper, "stderr": event["stderr"]}]
+    part, answer = ("category", "share") if "categories" in event else ("quantile", "value")
+    columns = zip(parts, event["value"], event["interval"], event["stderr"], strict=True)
+    return [
+        common | {part: name, answer: value, "lower": lower, "upper": upper, "stderr": stderr}
+        for name, value, (lower, upper), stderr in columns
+    ]
+
+
+def _columns_of(settings: RoundsSettings) -> tuple[str | None, str, pa.DataType]:
+    """Name the column that says what an answer is of, with its type, and that of the answers."""
+    if settings.categories is not None:
+        return "category", "share", pa.string()
+    return ("quantile", "value", pa.float64()) if settings.quantiles is not None else (None, "mean", pa.null())
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+
+
+def _micros(text: str) -> int:
+    return int(np.datetime64(text.removesuffix("Z"), "us").astype(np.int64))

@@ -1,0 +1,200 @@
+"""Frames with a ledger: the engine itself reads the frame, on a store that charges each release before it is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.records import Ints, Words
+from meanstream.operators.validation import require
+from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge
+from meanstream.streaming.agents.agents_engine import Engine
+from meanstream.streaming.agents.agents_releases import releases_of_ledger
+from meanstream.streaming.agents.forget_agent import ROWS_READ
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.forgotten import forgotten_agents
+from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
+from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import Deployment, open_deployment
+
+BATCH = 1 << 18
+"""Rows of a commit."""
+FOREVER = 1e300
+"""Seconds that event time may run ahead of the clock: a frame's times are whatever its column says."""
+
+
+class _FrameSource:
+    """Gives the rows of a frame that a store has not read, in event-time order.
+
+    Parameters
+    ----------
+    samples : FrameSamples
+        All rows.
+    unread : int array
+        Places of those that the store has not read.
+    digests : uint64 array
+        Of all rows.
+    """
+
+    name = "frame"
+    bounded = True
+
+    def __init__(self, samples: FrameSamples, unread: Ints, digests: Words) -> None:
+        self._samples, self._unread, self._digests = samples, unread, digests
+        self._at = self._saved = 0
+        self._before = len(samples.group) - len(unread)
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give the next rows, in event-time order."""
+        part = self._unread[self._at : self._at + max_samples]
+        s = self._samples
+        group, person = s.group[part].astype(np.int64), s.person_hashes(part)
+        columns = SampleColumns(s.names, group, s.value[part], s.times()[part], None, part + 1, person)
+        self._at += len(part)
+        return Batch(columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns))
+
+    def restore(self, position: Position) -> None:
+        """Go on where the store is: it has noted which rows it has read."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def to_note(self, agents: Sequence[str]) -> dict[str, np.ndarray]:
+        """Give what is to be noted of the rows since the last time, for agents of these numbers."""
+        part, self._saved = self._unread[self._saved : self._at], self._at
+        place = {name: number for number, name in enumerate(agents)}
+        number = np.array([place.get(name, -1) for name in self._samples.names], np.int64)
+        return {"digest": self._digests[part], "agent": number[self._samples.group[part]]}
+
+
+class _FrameEngine(Engine):
+    """Notes in each commit which rows it has read."""
+
+    def __init__(self, source: _FrameSource, deployment: Deployment, options: EngineOptions) -> None:
+        super().__init__(
+            source=source,
+            settings=deployment.settings,
+            noise=deployment.noise,
+            store=deployment.store,
+            sinks=Sinks(),
+            options=options,
+        )
+        self._rows = source
+        self._notes = max((number for number, _ in deployment.store.chunks(ROWS_READ)), default=-1)
+
+    def _save_state(self, position: Position, *, ended: bool) -> None:
+        super()._save_state(position, ended=ended)
+        note = self._rows.to_note(self.agents.names)
+        if len(note["digest"]):
+            self._notes += 1
+            self._store.put_chunk(ROWS_READ, self._notes, note)
+
+
+def releases_by_store(
+    path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
+) -> FrameReleases:
+    """Run an engine on the rows that its store has not read; give all releases that the ledger holds."""
+    deployment = _opened(path, settings)
+    try:
+        store = deployment.store
+        agents = store.agents()
+        forgotten = forgotten_agents(store).tolist()
+        samples = samples.without_groups({agents[number] for number in forgotten})
+        _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples)
+        digests = row_digests(deployment.noise, deployment.settings.grid, samples)
+        unread = new_rows(store, digests)
+        most = max(len(samples.names), options.max_agents)
+        believed: dict[str, Any] = {"max_future": FOREVER, "quorum": 1, "allowed_lateness": 0.0, "late": "accept"}
+        chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
+        engine = _FrameEngine(_FrameSource(_after_those(samples, unread), unread, digests), deployment, chosen)
+        made, head = engine.run().releases, store.ledger.head()
+        return FrameReleases(
+            samples=samples.with_groups_in_order(store.agents()),
+            settings=deployment.settings,
+            every=[one for one in releases_of_ledger(store.ledger) if len(one)],
+            counted=engine.agents.counts(),
+            charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
+            forgotten=frozenset(forgotten),
+        )
+    finally:
+        deployment.store.close()
+
+
+def _opened(path: Path, settings: AgentsSettings) -> Deployment:
+    try:
+        return open_deployment(path, settings, environment=os.environ)
+    except StoreError as error:
+        # What the engine calls its horizon is `releases` here.
+        text = str(error)
+        raise StoreError(
+            text.replace("horizon must", "releases must", 1) if text.startswith("horizon") else text
+        ) from None
+
+
+def _require_own_groups(agents: set[str], samples: FrameSamples) -> None:
+    """Refuse a store with groups that the frame does not have, before anything is read or charged."""
+    others = agents - set(samples.names)
+    require(not others, "frame", "have every group that its store knows", f"{len(others):,} missing")
+
+
+def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
+    """Give unread rows that have no times places after those that were read."""
+    if samples.time is not None:
+        return samples
+    time = np.zeros(len(samples.group))
+    time[unread] = len(time) - len(unread) + np.arange(len(unread))
+    return replace(samples, time=time)
+
+
+def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> Words:
+    """Private: reduce each row to 64 bits of its group, value on the grid, time and person.
+
+    Notes
+    -----
+    **Privacy.** The digests are keyed with the secret of the store: anyone who has the store's file alone cannot test a
+    guess of a value. Two rows of different content share one with a probability of 2**-64.
+    """
+    keyed = noise.derived(ROWS_READ, {})
+    owner = keyed_owner_words(samples.names).reshape(-1, 2)[samples.group]
+    point = np.ascontiguousarray(grid.encode(samples.value), np.int64)
+    parts = [point.view(np.uint64)]
+    if samples.time is not None:
+        parts.append((samples.time + 0.0).view(np.uint64))
+    person = samples.person_hashes()
+    if person is not None:
+        parts.append(person)
+    digest = np.zeros(len(point), np.uint64)
+    for index, part in enumerate(parts):
+        digest = keyed.bits(NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part))[:, 0]
+    return digest
+
+
+def new_rows(store: Store, digests: Words) -> Ints:
+    """Give the places of the rows that a store has not read, in the order of the frame.
+
+    Of rows that are equal in all that counts, as many are read as the store has read.
+    """
+    notes = [columns["digest"] for _, columns in store.chunks(ROWS_READ)]
+    read = np.sort(np.concatenate([np.zeros(0, np.uint64), *notes]))
+    order = np.argsort(digests, kind="stable")
+    ordered = digests[order]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    known = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
+    missing = len(read) - int(np.count_nonzero(rank < known))
+    if missing:
+        raise ValueError(
+            f"frame must hold every row that its store has read, got {missing:,} of {len(read):,} changed or missing: "
+            "pass all rows so far, as they were; corrected data need another store, and both budgets add up"
+        )
+    return np.sort(order[rank >= known])

@@ -1,0 +1,91 @@
+"""Forgets an agent: all that is private of it leaves the store, and what it has spent stays."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.streaming.agents.moves.agents_homes import departed_agents
+from meanstream.streaming.agents.moves.copied_agents import PENDING, agents_at_rest, replace_chunk_rows
+from meanstream.streaming.agents.moves.move_agents import settle_move
+from meanstream.streaming.engine.engine_loop import HISTORY
+from meanstream.streaming.engine.forgotten import add_forgotten_agent
+from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_deployment import saved_deployment_settings
+
+ROWS_READ = "frame rows"
+"""Kind of the chunks that know the rows of a frame again that were read, with their agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenAgent:
+    """What forgetting an agent did.
+
+    Attributes
+    ----------
+    agent : str
+        Its name.
+    releases : int
+        Releases that it has made: they stay public, and in the ledger as its spent budget.
+    samples_waiting : int
+        Samples that waited for event time, and are gone.
+    name_kept : bool
+        Whether the store still holds the name, because releases have it.
+    """
+
+    agent: str
+    releases: int
+    samples_waiting: int
+    name_kept: bool
+
+
+def forget_agent(store: Store, name: str) -> ForgottenAgent:
+    """Erase all that is private of an agent from a store at rest; its further samples are rejected.
+
+    Notes
+    -----
+    **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths that a page has shown
+    are overwritten in the file; a backup that is made later does not hold them. Its releases were public before and
+    stay so, with its name; its spent budget stays in the ledger. An agent that has released nothing leaves no name.
+    Estimates that were written are in their sinks, and older backups hold what they held.
+    """
+    settle_move(store)
+    saved = store.settings()
+    if saved is None:
+        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
+    require_store_kind(store.path, saved, OF_AGENTS)
+    names = store.agents()
+    if name not in names:
+        raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
+    number = names.index(name)
+    if departed_agents(store)[number]:
+        raise StoreError(f"agent must live in this store, got {name!r}, which was moved to another: forget it there")
+    spent = store.ledger.spent()
+    releases = int(spent[number]) if number < len(spent) else 0
+    with store.transaction():
+        agents, kept = agents_at_rest(store, saved_deployment_settings(saved))
+        agents.forget(np.array([number]))
+        kept.save_whole(store, agents)
+        waiting = _drop_rows(store, PENDING, number)
+        _drop_rows(store, ROWS_READ, number)
+        if (history := store.state(HISTORY)) is not None:
+            store.put_state(HISTORY, {what: one for what, one in history.items() if what != "newest"})
+        if not releases:
+            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+        add_forgotten_agent(store, number)
+    store.erase_deleted()
+    return ForgottenAgent(name, releases, waiting, name_kept=releases > 0)
+
+
+def _drop_rows(store: Store, kind: str, number: int) -> int:
+    """Drop what chunks have of the samples of an agent; say how many there were."""
+    dropped = 0
+    for chunk, columns in list(store.chunks(kind)):
+        kept = columns["agent"] != number
+        dropped += int(np.count_nonzero(~kept))
+        replace_chunk_rows(store, kind, chunk, columns, kept)
+    return dropped

@@ -1,0 +1,1 @@
+"""Agents that move from one store to another."""

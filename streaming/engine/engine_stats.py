@@ -1,0 +1,110 @@
+"""What the engine counts; plain numbers for anyone who shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meanstream.streaming.agents.answered import AnsweredAgents
+    from meanstream.streaming.agents.first_release import FirstRelease
+    from meanstream.streaming.agents.public_population import PublicPopulation
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counts since the process started.
+
+    Attributes
+    ----------
+    events : int
+        Records read, good and bad.
+    accepted : int
+        Samples that were taken.
+    rejected : Counter of str
+        Dead letters by reason.
+    letters_unwritten : int
+        Of them, those that no dead letter tells of, because there are as many as there may be.
+    clipped : int
+        Samples outside the bounds that were clipped. **Privacy.** Depends on values: for the trust domain only.
+    full : bool
+        Whether as many agents are known as are allowed, so that samples of others are rejected.
+    agents, releases, refusals, exhausted : int
+        Agents known; releases, refused releases, and agents at their horizon.
+    drifts, drift_warnings : int
+        How often releases showed that their agent's mean has changed, and that it may have.
+    commits, estimates : int
+        Transactions, and personal estimates written.
+    median_half_width : float or None
+        Of the intervals of the last refresh. **Privacy.** Depends on values: for the trust domain only.
+    event_time, watermark : float or None
+        Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
+    input_lag : int or None
+        Records that the source holds and the engine has not read; None where the source cannot tell.
+    input_lags : dict of (str, int) to int
+        The same by topic and partition, where the source has some.
+    lateness : float or None
+        How far a sample may lie behind event time, in seconds: a setting of the run.
+    refresh : float or None
+        How often agents get estimates, in seconds of event time: a setting of the run; None: at the end of the source.
+    pending : int
+        Samples that were taken and wait for event time.
+    first_release : FirstRelease or None
+        When the first release can be expected; None once there was one.
+    look_ahead : callable or None
+        Says when the next release can be expected, None if there is none; for the engine's own thread.
+    spent : tuple of int
+        Number of agents by the releases they have made of their horizon: entry k has made k.
+    spenders, most_spent : int
+        Agents that have released since the process started, and how often the one that released most has.
+    messages : int
+        Releases from one agent to another, with a pairwise schedule. **Privacy.** Under restricted_round_robin it
+        depends on values: for the trust domain only.
+    population : PublicPopulation or None
+        What the releases said at the last refresh.
+    answers : Answered or None
+        What agents were told at the last refresh. **Privacy.** Depends on values: for the trust domain only.
+    commit_seconds, batch_seconds : float
+        Duration of the last transaction, and of the last turn from reading to delivery.
+    deliveries : int
+        How often something was delivered to the sinks.
+    delivery_seconds : float
+        How long the last delivery took, from its commit until it was durable, with what was tried again.
+    """
+
+    events: int = 0
+    accepted: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    letters_unwritten: int = 0
+    clipped: int = 0
+    full: bool = False
+    agents: int = 0
+    releases: int = 0
+    refusals: int = 0
+    exhausted: int = 0
+    drifts: int = 0
+    drift_warnings: int = 0
+    commits: int = 0
+    estimates: int = 0
+    median_half_width: float | None = None
+    event_time: float | None = None
+    watermark: float | None = None
+    input_lag: int | None = None
+    input_lags: dict[tuple[str, int], int] = field(default_factory=dict)
+    lateness: float | None = None
+    refresh: float | None = None
+    pending: int = 0
+    first_release: FirstRelease | None = None
+    look_ahead: Callable[[], FirstRelease | None] | None = None
+    spent: tuple[int, ...] = ()
+    spenders: int = 0
+    most_spent: int = 0
+    messages: int = 0
+    population: PublicPopulation | None = None
+    answers: AnsweredAgents | None = None
+    commit_seconds: float = 0.0
+    batch_seconds: float = 0.0
+    deliveries: int = 0
+    delivery_seconds: float = 0.0

@@ -1,0 +1,278 @@
+"""Snapshots of a running engine for a page: immutable, bounded, handed over after each turn."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from meanstream.operators.counters.base import counter_limit
+from meanstream.operators.records import Floats
+from meanstream.streaming.agents.answered import AnsweredAgents
+from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.agents.public_population import PublicPopulation
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.metrics.engine_metrics import HasBounds
+from meanstream.streaming.metrics.history import flow_points, kept_history, restored_history
+from meanstream.streaming.metrics.metric_records import (
+    FittedPicture,
+    FlowPoint,
+    PageView,
+    Precision,
+    Quantiles,
+    Thinned,
+    TurnRecord,
+    turn_record,
+)
+from meanstream.streaming.metrics.newest_answers import NewestAnswers
+
+AHEAD_SECONDS = 1.0
+"""Between two looks at when the next release is due."""
+
+SAVE_SECONDS = 5.0
+"""Between two times that the history of agents is kept."""
+
+LEAST_SECONDS = 0.25
+"""Between two snapshots of the flow; of turns that follow faster the newest is kept."""
+
+MOST_TURNS = 720
+MOST_POINTS = 400
+MOST_ROWS = 500_000
+"""Estimates that are kept for the histories of agents, over all of them together: some 40 MB."""
+
+QUANTILES = (0.1, 0.5, 0.9)
+"""Of half-widths over agents: what `Quantiles` are."""
+
+
+class KnownMeans(Protocol):
+    """What a demo knows besides: the true means."""
+
+    def errors(self, answered: AnsweredAgents) -> tuple[float, float] | None:
+        """Root mean squared error of what the agents know so far, together and alone; None if too few are known."""
+
+
+class Telemetry:
+    """Keeps snapshots for a page; `observe` is called in the engine's thread, everything else from others.
+
+    Parameters
+    ----------
+    settings : AgentsSettings or RoundsSettings
+        For the bounds of a value, the horizon and whose data is protected.
+    clock : callable
+        Seconds, for the flow.
+    time_of_day : callable
+        Seconds of the clock on the wall.
+
+    Notes
+    -----
+    **Privacy.** This class keeps counts, times and what was released; see its subclasses for what they add.
+    """
+
+    kind = "engine"
+
+    def __init__(
+        self,
+        *,
+        settings: HasBounds,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
+        self.horizon, self.protected = counter_limit(settings.horizon), settings.protected
+        self.about: dict[str, Any] = {}  # which run it is, once that is known
+        self._clock, self._time_of_day = clock, time_of_day
+        self._began = clock()
+        self._lock = threading.Lock()
+        self._turns: deque[TurnRecord] = deque(maxlen=MOST_TURNS)
+        self._version = 0
+        self._running = True
+        self.not_ready: Callable[[], str | None] | None = None  # of an engine, as /readyz says
+
+    def observe(self, stats: EngineStats) -> None:
+        """Take the newest figures."""
+        turn = turn_record(stats, self._clock() - self._began, self._time_of_day())
+        own = self._look(stats)
+        with self._lock:
+            turns = self._turns
+            if len(turns) > 1 and turns[-1].seconds - turns[-2].seconds < LEAST_SECONDS:
+                turns.pop()  # it came too soon after the one before, and is not the newest any more
+            turns.append(turn)
+            self._keep(own)
+            self._version = self._next_version(stats)
+
+    def finish(self) -> None:
+        """Note that the engine has ended."""
+        with self._lock:
+            self._running = False
+            self._version += 1
+
+    def view(self) -> PageView:
+        """Give what there is now."""
+        problem = None if self.not_ready is None or not self._running else self.not_ready()
+        with self._lock:
+            return PageView(
+                version=self._version,
+                running=self._running,
+                problem=problem,
+                about=dict(self.about),
+                turns=tuple(self._turns),
+                **self._shown(),
+            )
+
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:  # noqa: ARG002
+        """Give what the next run shall show, too, as plain values; None if there is nothing new."""
+        return None
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from what a run before has shown."""
+
+    def _next_version(self, stats: EngineStats) -> int:  # noqa: ARG002
+        """Give another number than before, by which who looks knows that there is something new."""
+        return self._version + 1
+
+    def _look(self, stats: EngineStats) -> Any:
+        """Compute, outside the lock, what else is kept of the statistics."""
+
+    def _keep(self, own: Any) -> None:
+        """Keep it."""
+
+    def _shown(self) -> dict[str, Any]:
+        return {}
+
+
+class AgentsTelemetry(Telemetry):
+    """Telemetry of agents.
+
+    Parameters
+    ----------
+    truth : KnownMeans, optional
+        In a demo, what is known of the agents' true means.
+
+    Notes
+    -----
+    **Privacy.** It keeps personal estimates, which mix in raw means: a page of it stays in the trust domain of the
+    engine (`run agents` is a hosted deployment: engine and store hold more than this).
+    """
+
+    kind = "agents"
+
+    def __init__(
+        self,
+        *,
+        settings: HasBounds,
+        truth: KnownMeans | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(settings=settings, clock=clock, time_of_day=time_of_day)
+        self._truth = truth
+        self._before: tuple[FlowPoint, ...] = ()  # of the runs before this one
+        self._next: FirstRelease | None = None
+        self._ahead_due = self._save_due = -math.inf
+        self._answered_until: float | None = None
+        self._newest = NewestAnswers()
+        self._precision: Thinned[Precision] = Thinned(MOST_POINTS)
+        self._answers: Thinned[AnsweredAgents] = Thinned(MOST_POINTS)
+        self._population: FittedPicture | None = None
+        self._seen: tuple[AnsweredAgents | None, PublicPopulation | None] = (None, None)
+
+    def history(self, agent: str) -> list[dict[str, Any]]:
+        """Private, of one agent: its estimates as the refreshes made them; empty if there are none."""
+        with self._lock:
+            records = self._answers.points()
+        number = next((n for record in reversed(records) if (n := record.number(agent)) is not None), None)
+        rows = () if number is None else (record.row(number) for record in records)
+        return [row for row in rows if row is not None]
+
+    def names_like(self, text: str, most: int = 8) -> list[str]:
+        """Private: some agents whose names have this in them, of those that were answered last."""
+        with self._lock:
+            records = self._answers.points()[-2:]
+        wanted = text.casefold()
+        found = dict.fromkeys(name for r in reversed(records) for name in r.names if wanted in name.casefold())
+        return list(found)[:most]
+
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
+        """Give the course of precision and flow; at most every few seconds, and at the end."""
+        now = self._clock()
+        if now < self._save_due and not ending:
+            return None
+        self._save_due = now + SAVE_SECONDS
+        with self._lock:
+            points, turns = self._precision.points(), tuple(self._turns)
+        return kept_history(points, (*self._before, *flow_points(turns)), self._answered_until, self._newest.rows)
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from the course that a run before has shown; agents' own histories begin again."""
+        points, self._before, self._answered_until, self._newest.rows = restored_history(kept)
+        with self._lock:
+            for point in points:
+                self._precision.add(point)
+
+    def _look(self, stats: EngineStats) -> tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]:
+        answers, population = self._seen
+        answered = stats.answers if stats.answers is not answers else None
+        fresh = stats.population if stats.population is not population else None
+        self._seen = (stats.answers, stats.population)
+        precise = self._precise(answered, stats) if answered is not None and len(answered.names) else None
+        if answered is not None:
+            self._answered_until = stats.event_time
+        if stats.look_ahead is not None and self._clock() >= self._ahead_due:
+            self._next, self._ahead_due = stats.look_ahead(), self._clock() + AHEAD_SECONDS
+        return answered, precise, None if fresh is None else telemetry_of_population(fresh)
+
+    def _keep(self, own: tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]) -> None:
+        answered, precise, population = own
+        if precise is not None and answered is not None:
+            self._precision.add(precise)
+            self._answers.add(answered)
+            while sum(len(r.names) for r in self._answers.points()) > MOST_ROWS and len(self._answers.points()) > 2:
+                self._answers.halve()
+        if population is not None:
+            self._population = population
+
+    def _shown(self) -> dict[str, Any]:
+        return {
+            "precision": self._precision.points(),
+            "population": self._population,
+            "flow": self._before,
+            "next_release": self._next,
+            "answered_until": self._answered_until,
+        }
+
+    def _precise(self, answered: AnsweredAgents, stats: EngineStats) -> Precision:
+        self._newest.take(answered)
+        together, alone = self._newest.half_widths()
+        errors = None if self._truth is None else self._truth.errors(answered)
+        return Precision(
+            events=stats.events,
+            event_time=stats.event_time,
+            clock=self._time_of_day(),
+            answered=len(together),
+            together=_quantiles(together),
+            alone=_quantiles(alone),
+            error=None if errors is None else errors[0],
+            error_alone=None if errors is None else errors[1],
+            classes=self._newest.classes(),
+            class_agents=_quantiles(self._newest.class_members()),
+        )
+
+
+def telemetry_of_population(population: PublicPopulation) -> FittedPicture:
+    """Public: a fitted population, and how many agents are most likely at each component."""
+    component = population.answers().component
+    known = component[component >= 0]
+    share = np.bincount(known, minlength=population.n_components) / max(len(known), 1)
+    n = len(population.releases)
+    return FittedPicture(
+        description=population.description, agents=n, at=tuple(np.rint(share * n).astype(np.int64).tolist())
+    )
+
+
+def _quantiles(of_agents: Floats) -> Quantiles:
+    low, middle, high = np.quantile(of_agents, QUANTILES).tolist()
+    return low, middle, high
